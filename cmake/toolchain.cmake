@@ -1,0 +1,47 @@
+# Compiler cache, linker, sanitizers and the choice of CUDA architectures.
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # GCC's precompiled headers need the sloppiness; base_dir lets two build folders share results.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=1
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+endif()
+
+if(EXISTS /usr/libexec/mold/ld)
+  add_link_options(-B/usr/libexec/mold)  # GCC 11 knows no -fuse-ld=mold, but takes `ld` from a -B folder
+endif()
+
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+
+option(SCATTERLM_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
+if(SCATTERLM_SANITIZE)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+# "off" builds without CUDA; otherwise a list as in CMAKE_CUDA_ARCHITECTURES.
+if(NOT DEFINED SCATTERLM_CUDA_ARCHITECTURES)
+  find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NVCC)
+    set(default_architectures "80;90a")
+  else()
+    set(default_architectures "off")
+  endif()
+  set(SCATTERLM_CUDA_ARCHITECTURES "${default_architectures}" CACHE STRING "GPU architectures, or off")
+endif()
+if(SCATTERLM_CUDA_ARCHITECTURES STREQUAL "off")
+  set(SCATTERLM_CUDA OFF)
+else()
+  set(SCATTERLM_CUDA ON)
+  find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin REQUIRED)
+  set(CMAKE_CUDA_COMPILER ${NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES ${SCATTERLM_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_STANDARD 17)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch loads the shared runtime; a second, static one would not see its context
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+message(STATUS "scatterlm: CUDA architectures ${SCATTERLM_CUDA_ARCHITECTURES}")

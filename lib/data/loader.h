@@ -1,0 +1,52 @@
+// From token files to batches.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/config/config.h"
+#include "lib/data/batch.h"
+
+namespace scatterlm {
+
+/// Endless global sample order over a weighted blend of token files. Depends on the seed and the epoch, not on the number of ranks:
+/// rank r of W takes samples r*n .. r*n+n-1 of each global batch of W*n sequences.
+class Loader {
+ public:
+  /// Opens and checks every file (headers, sizes, each token < vocab_size). Throws Error naming file and remedy.
+  Loader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank, int64_t world);
+  ~Loader();
+
+  /// The next global batch's own part: `num_sequences` (global, divisible by world) / world sequences. A prefetch thread makes them ahead.
+  Batch next(int64_t num_sequences);
+
+  /// Samples consumed so far, over all ranks: the exact position for a checkpoint.
+  int64_t position() const;
+  /// Continues as if `position` samples had been consumed.
+  void seek(int64_t position);
+
+  int64_t total_tokens() const;  ///< tokens in all files of the blend
+  std::string describe() const;  ///< one line: files, tokens, share
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Every token of the validation files once, in file order: sequences of up to sequence_length, the last one of a file may be shorter.
+class EvalReader {
+ public:
+  /// max_tokens 0 = all.
+  EvalReader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t max_tokens);
+  ~EvalReader();
+  /// Up to num_sequences sequences of equal length; false at the end.
+  bool next(int64_t num_sequences, Batch& batch);
+  int64_t num_tokens() const;  ///< targets that a full pass counts
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace scatterlm

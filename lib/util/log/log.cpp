@@ -1,0 +1,24 @@
+#include "lib/util/log/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace scatterlm {
+namespace {
+
+spdlog::logger& logger() {
+  static auto instance = [] {
+    auto made = spdlog::stderr_color_mt("scatterlm");
+    made->set_pattern("%^scatterlm: %l:%$ %v");
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void log_info(std::string_view text) { logger().info("{}", text); }
+void log_warning(std::string_view text) { logger().warn("{}", text); }
+void log_error(std::string_view text) { logger().error("{}", text); }
+
+}  // namespace scatterlm
