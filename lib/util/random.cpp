@@ -1,0 +1,34 @@
+#include "lib/util/random.h"
+
+#include <ATen/Parallel.h>
+
+#include "kernels/device/philox.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+uint64_t stream_of(uint64_t seed, std::string_view name) {
+  constexpr uint64_t kPrime = 0x100000001B3;
+  uint64_t hash = 0xCBF29CE484222325;
+  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ ((seed >> (8 * byte)) & 0xFF)) * kPrime;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * kPrime;
+  // MurmurHash3's finaliser: FNV hardly mixes the last bytes into the low bits, and names differ in their last bytes.
+  hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCD;
+  hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53;
+  return hash ^ (hash >> 33);
+}
+
+void fill_normal(at::Tensor out, uint64_t stream, int64_t first, float std) {
+  if (out.dim() != 1 || out.scalar_type() != at::kFloat || !out.is_contiguous() || !out.is_cpu()) {
+    fail("[fill_normal] out must be a contiguous fp32 vector on the CPU, got {}", out.toString());
+  }
+  if (first < 0) fail("[fill_normal] first must not be negative, got {}", first);
+  auto* values = out.data_ptr<float>();
+  const float scale = std * kernels::kInverseSigma;
+  constexpr int64_t kGrain = 1 << 12;  // some 100 us of work
+  at::parallel_for(0, out.numel(), kGrain, [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) values[i] = kernels::normal(stream, static_cast<uint64_t>(first + i), scale);
+  });
+}
+
+}  // namespace scatterlm
