@@ -15,6 +15,9 @@ endif()
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
                     $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+# at::parallel_for is a plain loop in code compiled without OpenMP. -ffp-contract=off: same bits whatever the vector width.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp> $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+add_link_options(-fopenmp)  # run time: DT_RPATH finds LibTorch's own libgomp first, so there is one thread pool
 
 option(SCATTERLM_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 if(SCATTERLM_SANITIZE)
