@@ -1,0 +1,111 @@
+#include "lib/util/progress.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "lib/util/terminal.h"
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+/// Both ends of a pipe or of a pseudo-terminal; what is written to `write_end` comes out of drain().
+struct Channel {
+  int read_end = -1;
+  int write_end = -1;
+
+  static Channel pipe() {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    return {ends[0], ends[1]};
+  }
+  static Channel terminal(unsigned short columns) {
+    const int master = posix_openpt(O_RDWR | O_NOCTTY);
+    REQUIRE(master >= 0);
+    REQUIRE(grantpt(master) == 0);
+    REQUIRE(unlockpt(master) == 0);
+    const int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    REQUIRE(slave >= 0);
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(ioctl(slave, TIOCSWINSZ, &size) == 0);
+    return {master, slave};
+  }
+  Channel(int r, int w) : read_end(r), write_end(w) {}
+  Channel(const Channel&) = delete;
+  ~Channel() {
+    close(read_end);
+    close(write_end);
+  }
+
+  std::string drain() const {
+    REQUIRE(fcntl(read_end, F_SETFL, O_NONBLOCK) == 0);
+    char buffer[4096];
+    std::string text;
+    for (ssize_t n; (n = read(read_end, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+    return text;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("progress lines") {
+  const int64_t mib = 1 << 20;
+  REQUIRE(progress_line("preparing", 16 * mib, 64 * mib, "bytes", 2, 100) ==
+          "preparing: 25% | 16 MiB of 64 MiB | 8 MiB/s | eta 6.0s");
+  REQUIRE(progress_line("preparing", 16 * mib, 64 * mib, "bytes", 2, 40) == "preparing: 25% | 8 MiB/s | eta 6.0s");
+  REQUIRE(progress_line("preparing", 16 * mib, 64 * mib, "bytes", 2, 30) == "preparing: 25% | eta 6.0s");
+  REQUIRE(progress_line("evaluating", 0, 500000, "tokens", 0, 100) ==
+          "evaluating: 0% | 0 tokens of 500k tokens | 0 tokens/s | eta ?");
+  REQUIRE(progress_line("evaluating", 0, 0, "tokens", 1, 100) ==
+          "evaluating: 100% | 0 tokens of 0 tokens | 0 tokens/s | eta 0.0s");
+}
+
+TEST_CASE("in a pipe a short loop leaves one plain line") {
+  const auto channel = Channel::pipe();
+  REQUIRE(!terminal_width(channel.write_end));
+  Progress progress("preparing", 1000, "files", channel.write_end);
+  for (int64_t i = 0; i <= 1000; ++i) progress.update(i);
+  progress.finish();
+  const std::string text = channel.drain();
+  REQUIRE_THAT(text, ContainsSubstring("preparing: 1k files in 0.0s ("));
+  REQUIRE(text.find_first_of("\r\x1b") == std::string::npos);
+  REQUIRE(std::count(text.begin(), text.end(), '\n') == 1);
+}
+
+TEST_CASE("on a terminal one line is rewritten at most ten times a second within its width") {
+  const auto channel = Channel::terminal(30);
+  REQUIRE(terminal_width(channel.write_end) == 30);
+  Progress progress("preparing", 100, "files", channel.write_end);
+  for (int64_t i = 0; i < 50; ++i) {
+    progress.update(i);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string updates = channel.drain();
+  const auto rewrites = std::count(updates.begin(), updates.end(), '\r');
+  REQUIRE(rewrites >= 1);
+  REQUIRE(rewrites <= 4);
+  REQUIRE(updates.find('\n') == std::string::npos);
+  for (size_t begin = updates.find('\r'); begin != std::string::npos; begin = updates.find('\r', begin + 1)) {
+    REQUIRE(updates.find("\x1b[K", begin) - begin - 1 <= 29);
+  }
+  progress.finish();
+  REQUIRE_THAT(channel.drain(), ContainsSubstring("\r\x1b[Kpreparing: 100 files in 0."));
+}
+
+TEST_CASE("an abandoned progress ends its line") {
+  const auto channel = Channel::terminal(80);
+  {
+    Progress progress("preparing", 100, "files", channel.write_end);
+    std::this_thread::sleep_for(std::chrono::milliseconds(110));
+    progress.update(10);
+  }
+  const std::string text = channel.drain();
+  REQUIRE_THAT(text, ContainsSubstring("preparing: 10% | 10 files of 100 files"));
+  REQUIRE(text.ends_with("\n"));
+}
