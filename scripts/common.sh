@@ -1,0 +1,131 @@
+# shellcheck shell=bash
+# The set-up behind scripts/quickstart and scripts/test: system packages, .venv, CMake, LibTorch, configure and build.
+# Sourced by them. Long output goes to build/NAME.log; its end is shown when the step fails.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mkdir -p build
+
+readonly kTorch=torch==2.11.0
+readonly kLibraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev catch2)
+
+stop() {  # stop EXIT_CODE MESSAGE
+  echo "$2" >&2
+  exit "$1"
+}
+
+# logged NAME TITLE COMMAND...: one line "TITLE ... 12 s"; a terminal also sees the last line of the log while it runs.
+logged() {
+  local log=build/$1.log title=$2 start=$SECONDS status=0 ticker=
+  shift 2
+  printf '%s ... ' "$title"
+  if [ -t 1 ]; then
+    show_last_line "$title" "$log" &  # this one and not the command, which would no longer hear Ctrl-C
+    ticker=$!
+  fi
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [ -n "$ticker" ]; then
+    kill $ticker
+    wait $ticker 2>/dev/null || true
+    printf '\r\033[K%s ... ' "$title"
+  fi
+  if [ $status -ne 0 ]; then
+    printf 'failed (exit code %s); the end of %s:\n' $status "$log"
+    tail -n 40 "$log"
+    return $status
+  fi
+  printf '%s s\n' $((SECONDS - start))
+}
+
+show_last_line() {  # show_last_line TITLE LOG, until killed or the script is gone
+  local start=$SECONDS
+  while sleep 1 && kill -0 $$ 2>/dev/null; do
+    printf '\r\033[K%.*s' $(($(tput cols) - 1)) "$1 ... $((SECONDS - start)) s  $(tail -qn 1 "$2")"
+  done
+}
+
+missing_packages() {
+  command -v g++ >/dev/null || echo g++
+  command -v ninja >/dev/null || echo ninja-build
+  command -v git >/dev/null || echo git
+  python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+  if command -v dpkg-query >/dev/null; then
+    local package
+    for package in "${kLibraries[@]}"; do
+      dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+    done
+  fi
+}
+
+install_packages() {
+  local missing as_root=()
+  missing=$(missing_packages | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  command -v apt-get >/dev/null || stop 2 "missing, and there is no apt-get to install them (names are Debian's): $missing"
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || stop 2 "missing system packages; run: sudo apt-get install ${missing% } ccache mold"
+    as_root=(sudo -n)
+  fi
+  # ccache and mold are not needed, only faster: they come along, but nothing is installed for them alone.
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+  logged apt_update "updating the package lists" "${apt[@]}" update
+  # shellcheck disable=SC2086
+  logged apt_install "installing $missing" "${apt[@]}" install -y --no-install-recommends $missing ccache mold
+}
+
+# pip_install REQUIREMENT...: into .venv. A requirement is noted only when it is complete, so an interrupted run repeats it.
+pip_install() {
+  local requirement missing=()
+  for requirement in "$@"; do
+    grep -qxF "$requirement" .venv/complete.txt 2>/dev/null || missing+=("$requirement")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  logged pip "installing ${missing[*]} into .venv" install_into_venv "${missing[@]}"
+  printf '%s\n' "${missing[@]}" >>.venv/complete.txt
+}
+
+install_into_venv() {
+  python3 -m venv .venv &&
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off "$@"
+}
+
+# Sets torch_root: the LibTorch that CMAKE_PREFIX_PATH names, otherwise PyPI's in .venv (2.5 GB to download).
+find_torch() {
+  local prefix
+  for prefix in $(tr ':;' '  ' <<<"${CMAKE_PREFIX_PATH:-}"); do
+    prefix=${prefix%/}
+    prefix=${prefix%/Torch}
+    torch_root=${prefix%/share/cmake}
+    [ ! -e "$torch_root/include/torch/csrc/api/include/torch/torch.h" ] || return 0
+  done
+  pip_install $kTorch
+  torch_root=$(echo "$PWD"/.venv/lib/python3*/site-packages/torch)
+}
+
+# Sets cmake: the system's, or PyPI's where that is missing or older than 3.25.
+find_cmake() {
+  local version
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+  if [ -n "$version" ] && printf '3.25\n%s\n' "$version" | sort -CV; then
+    cmake=cmake
+  else
+    pip_install 'cmake<5'
+    cmake=.venv/bin/cmake
+  fi
+}
+
+set_up() {
+  install_packages
+  find_torch
+  find_cmake
+}
+
+has_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+
+configure() {  # configure PRESET [CMAKE OPTION...]
+  # TORCH_INCLUDE is found again each time, so that another CMAKE_PREFIX_PATH takes effect in an existing build folder.
+  logged "configure_$1" "configuring build/$1" "$cmake" --preset "$@" -DCMAKE_PREFIX_PATH="$torch_root" -UTORCH_INCLUDE
+}
+
+build() {  # build PRESET [--target NAME...]
+  logged "build_$1" "building build/$1" "$cmake" --build --preset "$@"
+}
