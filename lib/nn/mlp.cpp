@@ -1,0 +1,56 @@
+#include "lib/nn/mlp.h"
+
+#include <ATen/ATen.h>
+
+#include "lib/ops/moe_mlp.h"
+
+namespace scatterlm::nn {
+namespace {
+
+ops::ActivationKind kind_of(Activation activation) {
+  switch (activation) {
+    case Activation::kSwiglu: return ops::ActivationKind::kSwiglu;
+    case Activation::kGeglu: return ops::ActivationKind::kGeglu;
+    case Activation::kReglu: return ops::ActivationKind::kReglu;
+    case Activation::kRelu2: return ops::ActivationKind::kRelu2;
+    case Activation::kGelu: break;
+  }
+  return ops::ActivationKind::kGelu;
+}
+
+int64_t up_rows(Activation activation, int64_t width) { return is_gated(activation) ? 2 * width : width; }
+
+}  // namespace
+
+DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit)
+    : activation(kind_of(activation)) {
+  up_weight = unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
+  down_weight = unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(init.residual), Decay::kYes);
+}
+
+at::Tensor DenseMlp::forward(const at::Tensor& x) const {
+  return at::linear(ops::activation(at::linear(x, up_weight), activation), down_weight);
+}
+
+MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden, InitScale init,
+               Unit& unit, at::Device device)
+    : config(config),
+      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit, device) {
+  const int64_t width = config.moe_intermediate_size;
+  up_weight = unit.param(name + ".experts.up_proj", {config.num_experts, up_rows(config.activation, width), hidden},
+                         Init::normal(init.normal), Decay::kYes);
+  down_weight = unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+  if (config.shared_intermediate_size > 0) {
+    shared.emplace(config.activation, config.shared_intermediate_size, name + ".shared", hidden, init, unit);
+  }
+}
+
+at::Tensor MoeMlp::forward(const at::Tensor& x_BSD, Context& context) {
+  const auto x_TD = x_BSD.flatten(0, 1);
+  const auto [gates_TK, routing] = router.forward(x_TD, context);
+  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates_TK, routing, kind_of(config.activation));
+  if (shared) out = out + shared->forward(x_TD);
+  return out.view_as(x_BSD);
+}
+
+}  // namespace scatterlm::nn

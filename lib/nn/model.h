@@ -1,0 +1,56 @@
+// The transformer: embedding, pre-norm decoder layers, final norm, output head.
+#pragma once
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "lib/config/config.h"
+#include "lib/data/batch.h"
+#include "lib/nn/attention.h"
+#include "lib/nn/mlp.h"
+
+namespace scatterlm::nn {
+
+struct DecoderLayer {
+  at::Tensor input_norm_weight;           ///< [D]
+  std::variant<GqaAttention, MoaAttention> attention;
+  at::Tensor post_attention_norm_weight;  ///< [D]
+  std::variant<DenseMlp, MoeMlp> mlp;
+};
+
+class Model {
+ public:
+  /// Declares, allocates and initialises all parameters. Parameters have the dtype and device of `options`; `embedding_decay` says
+  /// whether weight decay applies to the embedding.
+  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, int64_t seed, Decay embedding_decay = Decay::kNo);
+
+  /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
+  at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
+  /// Sum over tokens of the cross-entropy, fp32 scalar; its mean over tokens is the loss in nats per token.
+  at::Tensor cross_entropy_sum(const Batch& batch, Context& context);
+  /// Logits of hidden states [N, D] -> [N, V] fp32.
+  at::Tensor logits(const at::Tensor& hidden_ND) const;
+
+  const ModelConfig& config() const { return config_; }
+  const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  /// Routers in layer order; of one layer, attention before MLP.
+  const std::vector<Router*>& routers() const { return routers_; }
+  at::Device device() const { return options_.device(); }
+  int64_t num_parameters() const;
+
+ private:
+  Unit& add_unit(const std::string& name);
+  std::unique_ptr<DecoderLayer> make_layer(int64_t index, LayerKind kind);
+
+  ModelConfig config_;
+  at::TensorOptions options_;
+  std::shared_ptr<RopeTable> gqa_rope_, moa_rope_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  at::Tensor embedding_;    ///< [V, D]
+  at::Tensor norm_weight_;  ///< [D]
+  at::Tensor head_;         ///< [V, D], the embedding itself if tied
+  std::vector<std::unique_ptr<DecoderLayer>> layers_;  // pointers: routers_ points into them
+  std::vector<Router*> routers_;
+};
+
+}  // namespace scatterlm::nn

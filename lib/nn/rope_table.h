@@ -1,0 +1,30 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include "lib/ops/rope.h"
+
+namespace scatterlm::nn {
+
+/// Cosines and sines of one head width and base, shared by layers and grown on demand.
+class RopeTable {
+ public:
+  RopeTable(int64_t head_dim, double theta, at::Device device) : head_dim_(head_dim), theta_(theta), device_(device) {}
+
+  /// cos, sin [count, P/2] for positions first .. first+count-1.
+  std::pair<at::Tensor, at::Tensor> at(int64_t first, int64_t count) {
+    if (!cos_.defined() || cos_.size(0) < first + count) {
+      std::tie(cos_, sin_) = ops::rope_tables(2 * (first + count), head_dim_, theta_, device_);
+    }
+    return {cos_.narrow(0, first, count), sin_.narrow(0, first, count)};
+  }
+
+ private:
+  int64_t head_dim_;
+  double theta_;
+  at::Device device_;
+  at::Tensor cos_, sin_;
+};
+
+}  // namespace scatterlm::nn

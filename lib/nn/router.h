@@ -1,0 +1,42 @@
+#pragma once
+#include <string>
+
+#include "lib/config/config.h"
+#include "lib/nn/context.h"
+#include "lib/nn/unit.h"
+#include "lib/ops/router.h"
+#include "lib/ops/routing.h"
+
+namespace scatterlm::nn {
+
+/// Router of one expert layer with its losses, its balancing bias and its statistics over the current optimiser step.
+struct Router {
+  Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std, Unit& unit,
+         at::Device device);
+
+  struct Output {
+    at::Tensor gates_TK;
+    ops::Routing routing;
+  };
+  Output forward(const at::Tensor& x_TD, Context& context);
+
+  /// Statistics of a new optimiser step start from zero.
+  void begin_step();
+  /// b_e += rate * sign(mean c - c_e), times `apply` (0 where the step is skipped): Wang et al., arXiv 2408.15664.
+  void update_bias(const at::Tensor& apply);
+
+  /// E * sum_e f_e P_e and mean squared logsumexp over the whole step of `tokens`, exact whatever the micro-batches. [2], fp64.
+  at::Tensor step_losses(double tokens) const;
+
+  RouterConfig config;
+  ops::RouterOptions options;
+  std::string name;
+  int64_t num_experts;
+  at::Tensor weight;      ///< [E, D]
+  at::Tensor bias;        ///< [E] fp32, selection only; undefined unless balance: bias
+  at::Tensor counts;      ///< [E] fp64: rows of each expert over all ranks
+  at::Tensor prob_sum;    ///< [E] fp64
+  at::Tensor lse_sq_sum;  ///< [] fp64
+};
+
+}  // namespace scatterlm::nn
