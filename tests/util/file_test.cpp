@@ -1,0 +1,70 @@
+#include "lib/util/file.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/util/error.h"
+#include "lib/util/hash.h"
+#include "tests/catch.h"
+
+using namespace scatterlm;
+namespace fs = std::filesystem;
+
+TEST_CASE("hash: known values, pieces, every byte counts") {
+  REQUIRE(hash_hex("") == "2d06800538d394c2");  // XXH3_64bits of no bytes, from the specification
+  const std::string text(1000, 'x');
+  Hash pieces;
+  pieces.add(text.data(), 300);
+  pieces.add(text.data() + 300, 700);
+  REQUIRE(pieces.hex() == hash_hex(text));
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string other = text;
+    other[i] ^= 1;
+    REQUIRE(hash_hex(other) != hash_hex(text));
+  }
+}
+
+TEST_CASE("file writer: commit replaces, no commit leaves all as it was") {
+  const fs::path folder = fs::temp_directory_path() / "scatterlm_file_test";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const std::string path = folder / "a.txt";
+
+  const FileDigest digest = write_file_atomic(path, "first");
+  REQUIRE(read_file(path) == "first");
+  REQUIRE(digest.bytes == 5);
+  REQUIRE(digest.xxh3 == hash_hex("first"));
+  {
+    FileWriter abandoned(path);
+    abandoned.write("second");
+  }
+  REQUIRE(read_file(path) == "first");
+  write_file_atomic(path, "");
+  REQUIRE(read_file(path).empty());
+  REQUIRE(std::distance(fs::directory_iterator(folder), {}) == 1);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("file writer: failures name the file and the reason") {
+  REQUIRE_THROWS_WITH(write_file_atomic("/nonexistent/a", "x"),
+                      "/nonexistent/a: cannot write: No such file or directory");
+  REQUIRE_THROWS_WITH(read_file("/nonexistent/a"), "/nonexistent/a: cannot open: No such file or directory");
+  REQUIRE_THROWS_WITH(fsync_dir("/nonexistent"), "/nonexistent: cannot write: No such file or directory");
+
+  const fs::path folder = fs::temp_directory_path() / "scatterlm_file_test_full";
+  fs::create_directories(folder);
+  const std::string path = folder / "a";
+  // A limit on the size of files stands for a full disk.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit tight{1000, old.rlim_max};
+  std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &tight);
+  REQUIRE_THROWS_WITH(write_file_atomic(path, std::string(2000, 'x')), path + ": cannot write: File too large");
+  setrlimit(RLIMIT_FSIZE, &old);
+  REQUIRE(fs::is_empty(folder));
+  fs::remove_all(folder);
+}
