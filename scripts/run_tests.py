@@ -1,0 +1,124 @@
+"""Runs the test programs and pytest side by side and counts every test. Called by scripts/test, which has built them.
+
+    run_tests.py PRESET=STATUS...    each build and its exit code; a failed build is a failed test and its programs are not run
+"""
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+REPORTS = ROOT / "build/reports"
+TIME_LIMIT = 1500  # seconds of one job: ten times what the longest takes
+
+
+@dataclasses.dataclass
+class Result:
+    passed: int = 0
+    skipped: int = 0
+    failures: list = dataclasses.field(default_factory=list)  # one text each
+
+
+def has_gpu():
+    return shutil.which("nvidia-smi") is not None and subprocess.run(["nvidia-smi", "-L"], capture_output=True).returncode == 0
+
+
+def read_report(path):
+    """Counts the cases of a JUnit file (Catch2 version 2 or 3, or pytest)."""
+    result = Result()
+    for case in ElementTree.parse(path).iter("testcase"):
+        problem = next((child for child in case if child.tag in ("failure", "error")), None)
+        if problem is not None:
+            text = (problem.text or problem.get("message") or "").strip()
+            result.failures.append(f"{case.get('classname', '')} {case.get('name')}\n{text}")
+        elif case.find("skipped") is not None:
+            result.skipped += 1
+        else:
+            result.passed += 1
+    return result
+
+
+def run_job(name, command, env):
+    """Runs one command that writes build/reports/NAME.xml. Whatever ends without a whole report is one more failure."""
+    report, log = REPORTS / f"{name}.xml", REPORTS / f"{name}.log"
+    try:
+        with open(log, "wb") as output:
+            status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                    env={**os.environ, **env}, timeout=TIME_LIMIT).returncode
+        ending = f"exit code {status}"
+    except subprocess.TimeoutExpired:
+        status, ending = -1, f"stopped after {TIME_LIMIT} s"
+    try:
+        result = read_report(report)
+    except (OSError, ElementTree.ParseError):
+        result = Result()
+    if (status != 0 and not result.failures) or result == Result():
+        tail = log.read_text(errors="replace").splitlines()[-30:]
+        result.failures.append("\n".join([f"{name}: {ending}, no complete report", *tail]))
+    return result
+
+
+def catch2_job(preset, folder, gpu):
+    """The program of one test folder. Cases tagged [gpu] are excluded, and counted as skipped, where there is none."""
+    program = ROOT / "build" / preset / "bin" / f"test_{folder}"
+    name = f"{preset}_{folder}"
+    excluded = [] if gpu else ["~[gpu]"]
+    # LibTorch itself is not instrumented and keeps memory until the process ends, so leaks cannot be told from its own.
+    env = {"OMP_NUM_THREADS": "1", "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    result = run_job(name, [program, *excluded, "--reporter", "junit", "--out", REPORTS / f"{name}.xml"], env)
+    if not gpu:
+        listing = subprocess.run([program, "--list-tests", "[gpu]"], capture_output=True, text=True).stdout
+        result.skipped += int((re.search(r"(\d+) matching test case", listing) or [0, 0])[1])
+    return result
+
+
+def pytest_job():
+    return run_job("pytest", [sys.executable, "-m", "pytest", "tests", f"--junitxml={REPORTS}/pytest.xml", "-q"], {})
+
+
+def plan(builds):
+    """(name, callable) of every job; the slow ones first, so that the last job to end is a short one."""
+    gpu = has_gpu()
+    folders = sorted({path.parent.name for path in ROOT.glob("tests/*/*_test.cpp")})
+    jobs = [("pytest", pytest_job)] if builds.get("release") == 0 else []
+    for preset in ("sanitize", "release"):
+        if builds.get(preset) == 0:
+            jobs += [(f"{preset} {folder}", lambda p=preset, f=folder: catch2_job(p, f, gpu)) for folder in folders]
+    return jobs
+
+
+def timed(job):
+    start = time.monotonic()
+    result = job()
+    return result, time.monotonic() - start
+
+
+def main():
+    builds = {name: int(status) for name, status in (argument.split("=") for argument in sys.argv[1:])}
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    REPORTS.mkdir(parents=True)
+    total = Result(passed=sum(status == 0 for status in builds.values()),
+                   failures=[f"build {name}: see build/build_{name}.log" for name, status in builds.items() if status != 0])
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        running = {pool.submit(timed, job): name for name, job in plan(builds)}
+        for future in concurrent.futures.as_completed(running):
+            result, seconds = future.result()
+            print(f"{running[future]:<20} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
+                  f" {seconds:7.1f} s", flush=True)
+            total.passed += result.passed
+            total.skipped += result.skipped
+            total.failures += result.failures
+    for failure in total.failures:
+        print(f"\nFAILED {failure}")
+    print(f"{total.passed} passed, {len(total.failures)} failed, {total.skipped} skipped")
+    return 1 if total.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
