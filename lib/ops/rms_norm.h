@@ -7,4 +7,8 @@ namespace scatterlm::ops {
 /// x [..., D], weight [D] -> [..., D]. Zhang and Sennrich, arXiv 1910.07467. Errors: "[rms_norm] ...".
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+namespace ref {
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+}
+
 }  // namespace scatterlm::ops

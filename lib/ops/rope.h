@@ -11,4 +11,8 @@ std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, int64_t hea
 /// Rotate-half form: element i pairs with i + P/2. x [B, S, ..., P]; cos, sin [S, P/2] for the S positions -> same shape as x, x's dtype.
 at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
+namespace ref {
+at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+}
+
 }  // namespace scatterlm::ops

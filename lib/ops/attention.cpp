@@ -1,0 +1,50 @@
+#include "lib/ops/attention.h"
+
+#include <ATen/ATen.h>
+
+#include "lib/ops/shape.h"
+#include "lib/util/error.h"
+
+namespace scatterlm::ops {
+namespace {
+
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
+  if (q.dim() != 4 || k.dim() != 4 || k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) < 1 || q.size(2) % k.size(2) != 0)
+    fail("[attention] q and k must be [B, Sq, H, P] and [B, Sk, Hkv, P] with H a multiple of Hkv, got {} and {}", shape_of(q), shape_of(k));
+  if (v.sizes() != k.sizes()) fail("[attention] v must be {} as k, got {}", shape_of(k), shape_of(v));
+  if (q.size(1) != k.size(1) && q.size(1) != 1)
+    fail("[attention] Sq must be Sk={} or 1, got {}", k.size(1), q.size(1));
+  if (document && (document->dim() != 2 || document->size(0) != k.size(0) || document->size(1) != k.size(1)))
+    fail("[attention] document must be [B={}, Sk={}], got {}", k.size(0), k.size(1), shape_of(*document));
+}
+
+/// [B, 1, Sq, Sk]: true where the key is not later than the query and of its document.
+at::Tensor document_mask(const at::Tensor& document_BS, int64_t num_queries) {
+  const int64_t num_keys = document_BS.size(1);
+  const auto positions = at::arange(num_keys, document_BS.options());
+  const auto query_document = document_BS.slice(1, num_keys - num_queries);
+  const auto causal = positions.slice(0, num_keys - num_queries).unsqueeze(1) >= positions.unsqueeze(0);
+  return ((query_document.unsqueeze(2) == document_BS.unsqueeze(1)) & causal).unsqueeze(1);
+}
+
+/// [B, S, Hkv, P] -> [B, S, H, P] by repeating each head.
+at::Tensor repeat_heads(const at::Tensor& x, int64_t heads) {
+  const int64_t groups = heads / x.size(2);
+  return groups == 1 ? x : x.unsqueeze(3).expand({-1, -1, -1, groups, -1}).flatten(2, 3);
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
+  check(q, k, v, document);
+  const int64_t heads = q.size(2), num_queries = q.size(1);
+  const bool native_groups = !q.is_cpu();  // the CPU's flash kernel knows no groups, and its fallback would write all scores
+  const auto keys = native_groups ? k : repeat_heads(k, heads), values = native_groups ? v : repeat_heads(v, heads);
+  const auto mask = document ? std::optional(document_mask(*document, num_queries)) : std::nullopt;
+  const bool causal = !mask && num_queries > 1;
+  return at::scaled_dot_product_attention(q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), mask, /*dropout_p=*/0.0, causal,
+                                          /*scale=*/std::nullopt, native_groups && k.size(2) != heads)
+      .transpose(1, 2);
+}
+
+}  // namespace scatterlm::ops

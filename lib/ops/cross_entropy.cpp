@@ -1,0 +1,125 @@
+#include "lib/ops/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "lib/ops/cpu_loops.h"
+#include "lib/ops/shape.h"
+
+namespace scatterlm::ops {
+namespace {
+
+/// Logits of one chunk: they stay in a cache of the CPU; a GPU wants large products.
+int64_t chunk_tokens(const at::Tensor& weight_VD) {
+  const int64_t elements = weight_VD.is_cpu() ? 1 << 18 : 1 << 26;
+  return std::max<int64_t>(256, elements / weight_VD.size(0));
+}
+
+at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+/// a b in fp32 (fp64 of fp64).
+at::Tensor wide_mm(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == wide_type(a)) return at::mm(a, b);
+  return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(a.to(at::kFloat), b.to(at::kFloat));
+}
+
+/// Losses of the rows of logits; the logits become their gradient, softmax - one hot.
+template <class A>
+void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor& losses_T) {
+  const int64_t vocab = logits_TV.size(1);
+  A *logits = logits_TV.mutable_data_ptr<A>(), *losses = losses_T.mutable_data_ptr<A>();
+  const auto* target = target_T.const_data_ptr<int64_t>();
+  for_rows(logits_TV.size(0), vocab, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      A* row = logits + t * vocab;
+      const A highest = lane_max<A>(vocab, [&](int64_t i) { return row[i]; }), of_target = row[target[t]];
+      for (int64_t i = 0; i < vocab; ++i) row[i] = exp_of(row[i] - highest);
+      const A sum = lane_sum<A>(vocab, [&](int64_t i) { return row[i]; });
+      for (int64_t i = 0; i < vocab; ++i) row[i] *= A(1) / sum;
+      row[target[t]] -= A(1);
+      losses[t] = highest - of_target + std::log(sum);
+    }
+  });
+}
+
+/// The same on any device.
+void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor& losses_T) {
+  if (!logits_TV.is_cpu()) {
+    const auto target_T1 = target_T.unsqueeze(1);
+    logits_TV = at::log_softmax(logits_TV, 1);
+    losses_T.copy_(-logits_TV.gather(1, target_T1).squeeze(1));
+    logits_TV.exp_().scatter_add_(1, target_T1, at::full_like(target_T1, -1, logits_TV.options()));
+  } else if (logits_TV.scalar_type() == at::kDouble) {
+    softmax_rows<double>(logits_TV, target_T, losses_T);
+  } else {
+    softmax_rows<float>(logits_TV, target_T, losses_T);
+  }
+}
+
+class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& h_TD, const at::Tensor& weight_VD,
+                            const at::Tensor& target_T, bool needs_grad) {
+    const int64_t tokens = h_TD.size(0), chunk = chunk_tokens(weight_VD);
+    const auto dtype = h_TD.scalar_type();
+    auto losses_T = at::empty({tokens}, h_TD.options().dtype(wide_type(h_TD)));
+    at::Tensor dh_TD, dweight_VD;
+    if (needs_grad) {
+      dh_TD = at::empty_like(h_TD);
+      dweight_VD = at::zeros(weight_VD.sizes(), losses_T.options());
+    }
+    for (int64_t first = 0; first < tokens; first += chunk) {
+      const int64_t last = std::min(tokens, first + chunk);
+      const auto h = h_TD.slice(0, first, last);
+      auto dlogits = wide_mm(h, weight_VD.t()), losses = losses_T.slice(0, first, last);
+      softmax_rows(dlogits, target_T.slice(0, first, last), losses);
+      if (!needs_grad) continue;
+      dlogits = dlogits.to(dtype);
+      auto dh = dh_TD.slice(0, first, last);
+      at::mm_out(dh, dlogits, weight_VD);
+      if (dtype == dweight_VD.scalar_type()) {
+        dweight_VD.addmm_(dlogits.t(), h);
+      } else {
+        dweight_VD += wide_mm(dlogits.t(), h);
+      }
+    }
+    if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD.to(dtype)});
+    return losses_T.sum();
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    return {(saved[0] * grads[0]).to(saved[0].scalar_type()), (saved[1] * grads[0]).to(saved[1].scalar_type()), {}, {}};
+  }
+};
+
+void check(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T) {
+  if (h_TD.dim() != 2 || weight_VD.dim() != 2 || weight_VD.size(1) != h_TD.size(1))
+    fail("[cross_entropy] h and weight must be [T, D] and [V, D], got {} and {}", shape_of(h_TD), shape_of(weight_VD));
+  if (weight_VD.scalar_type() != h_TD.scalar_type())
+    fail("[cross_entropy] weight must be {} as h, got {}", c10::toString(h_TD.scalar_type()), c10::toString(weight_VD.scalar_type()));
+  if (target_T.dim() != 1 || target_T.size(0) != h_TD.size(0) || target_T.scalar_type() != at::kLong)
+    fail("[cross_entropy] target must be int64 [T={}], got {} {}", h_TD.size(0), c10::toString(target_T.scalar_type()), shape_of(target_T));
+  if (!target_T.is_cpu()) return;
+  const auto target = target_T.contiguous();
+  const auto* ids = target.const_data_ptr<int64_t>();
+  for (int64_t t = 0; t < target.size(0); ++t)
+    if (ids[t] < 0 || ids[t] >= weight_VD.size(0))
+      fail("[cross_entropy] target must be in 0..V-1={}, got {} at token {}", weight_VD.size(0) - 1, ids[t], t);
+}
+
+}  // namespace
+
+at::Tensor ref::linear_cross_entropy(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T) {
+  const auto wide = wide_type(h_TD);
+  const auto log_probs = at::log_softmax(at::mm(h_TD.to(wide), weight_VD.to(wide).t()), 1);
+  return -log_probs.gather(1, target_T.unsqueeze(1)).sum();
+}
+
+at::Tensor linear_cross_entropy(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T) {
+  check(h_TD, weight_VD, target_T);
+  const bool needs_grad = at::GradMode::is_enabled() && (h_TD.requires_grad() || weight_VD.requires_grad());
+  return CrossEntropyFunction::apply(h_TD.contiguous(), weight_VD.contiguous(), target_T.contiguous(), needs_grad);
+}
+
+}  // namespace scatterlm::ops

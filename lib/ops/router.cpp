@@ -1,0 +1,81 @@
+#include "lib/ops/router.h"
+
+#include <ATen/ATen.h>
+
+#include "lib/ops/router_scores.h"
+#include "lib/ops/shape.h"
+#include "lib/util/error.h"
+
+namespace scatterlm::ops {
+namespace {
+
+constexpr double kSigmoidEps = 1e-20;
+
+void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+  if (x_TD.dim() != 2 || weight_ED.dim() != 2 || weight_ED.size(1) != x_TD.size(1))
+    fail("[router] x and weight must be [T, D] and [E, D], got {} and {}", shape_of(x_TD), shape_of(weight_ED));
+  const int64_t num_experts = weight_ED.size(0), top_k = options.num_experts_per_tok;
+  if (top_k < 1 || top_k > num_experts) fail("[router] num_experts_per_tok must be in 1..E={}, got {}", num_experts, top_k);
+  if (options.topk_before_softmax && options.score != ScoreKind::kSoftmax)
+    fail("[router] topk_before_softmax needs softmax scores");
+  if (bias_E && (bias_E->dim() != 1 || bias_E->size(0) != num_experts))
+    fail("[router] bias must be [E={}], got {}", num_experts, shape_of(*bias_E));
+}
+
+at::Tensor logits(const at::Tensor& x_TD, const at::Tensor& weight_ED) {
+  const auto wide = x_TD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return at::mm(x_TD.to(wide), weight_ED.to(wide).t());
+}
+
+/// What the experts are chosen by; never part of the gradient.
+at::Tensor selection_scores(const at::Tensor& logits_TE, const at::Tensor& scores_TE, const std::optional<at::Tensor>& bias_E,
+                            const RouterOptions& options) {
+  if (!bias_E) return logits_TE.detach();
+  return (options.topk_before_softmax ? logits_TE : scores_TE).detach() + *bias_E;
+}
+
+RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+  const bool softmax = options.score == ScoreKind::kSoftmax;
+  const auto scores_TE = softmax ? at::softmax(logits_TE, 1) : at::sigmoid(logits_TE);
+  const auto selection_TE = selection_scores(logits_TE, scores_TE, bias_E, options);
+  const auto order_TE = std::get<1>(at::sort(selection_TE, /*stable=*/true, /*dim=*/1, /*descending=*/true));
+  const auto ids_TK = order_TE.slice(1, 0, options.num_experts_per_tok);
+
+  at::Tensor gates_TK;
+  if (softmax && (options.topk_before_softmax || options.norm_topk_prob)) {
+    gates_TK = at::softmax(logits_TE.gather(1, ids_TK), 1);  // P over the sum of the chosen P, without its underflow
+  } else {
+    gates_TK = scores_TE.gather(1, ids_TK);
+    if (options.norm_topk_prob) gates_TK = gates_TK / (gates_TK.sum(1, true) + kSigmoidEps);
+  }
+  RouterOutput out;
+  out.gates_TK = gates_TK * options.routed_scaling_factor;
+  out.ids_TK = ids_TK.to(at::kInt);
+  out.counts_E = at::zeros({logits_TE.size(1)}, out.ids_TK.options())
+                     .scatter_add_(0, ids_TK.flatten(), at::ones({ids_TK.numel()}, out.ids_TK.options()));
+  out.prob_sum_E = (softmax ? scores_TE : scores_TE / scores_TE.sum(1, true)).sum(0);
+  out.lse_sq_sum = at::logsumexp(logits_TE, 1).square().sum();
+  return out;
+}
+
+}  // namespace
+
+RouterOutput ref::router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
+                         const RouterOptions& options) {
+  return plain_scores(logits(x_TD, weight_ED), bias_E, options);
+}
+
+RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
+                    const RouterOptions& options) {
+  check(x_TD, weight_ED, bias_E, options);
+  return x_TD.is_cpu() ? router_scores_cpu(logits(x_TD, weight_ED), bias_E, options) : ref::router(x_TD, weight_ED, bias_E, options);
+}
+
+at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens) {
+  if (fraction_E.sizes() != prob_sum_E.sizes())
+    fail("[load_balance_loss] fraction must be {} as prob_sum, got {}", shape_of(prob_sum_E), shape_of(fraction_E));
+  const double num_experts = static_cast<double>(prob_sum_E.size(0));
+  return (prob_sum_E * fraction_E.detach()).sum() * (num_experts / num_tokens);
+}
+
+}  // namespace scatterlm::ops

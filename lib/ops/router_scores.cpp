@@ -1,0 +1,223 @@
+#include "lib/ops/router_scores.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "lib/ops/cpu_loops.h"
+
+namespace scatterlm::ops {
+namespace {
+
+constexpr double kSigmoidEps = 1e-20;
+
+/// What one token computes from its logits z[E]; buffers are reused for the next token.
+template <class A>
+struct TokenScores {
+  TokenScores(int64_t num_experts, const RouterOptions& options)
+      : options(options), num_experts(num_experts), p(num_experts), q(num_experts), gates(options.num_experts_per_tok) {}
+
+  const RouterOptions& options;
+  const int64_t num_experts;
+  A lse = 0;             ///< log sum exp z
+  A q_sum = 0;           ///< sigmoid only
+  A chosen_sum = 0;      ///< sigmoid with norm_topk_prob: sum of the chosen q + eps
+  std::vector<A> p;      ///< softmax of z
+  std::vector<A> q;      ///< sigmoid only: scores
+  std::vector<A> gates;  ///< of the chosen, before the scaling factor
+
+  bool sigmoid() const { return options.score == ScoreKind::kSigmoid; }
+  bool softmax_of_chosen() const { return !sigmoid() && (options.topk_before_softmax || options.norm_topk_prob); }
+
+  void set_scores(const A* z) {
+    const A highest = *std::max_element(z, z + num_experts);
+    A sum = 0;
+    for (int64_t e = 0; e < num_experts; ++e) sum += p[e] = exp_of(z[e] - highest);
+    for (auto& value : p) value /= sum;
+    lse = highest + std::log(sum);
+    if (!sigmoid()) return;
+    q_sum = 0;
+    for (int64_t e = 0; e < num_experts; ++e) q_sum += q[e] = sigmoid_of(z[e]);
+  }
+
+  void set_gates(const A* z, const int32_t* ids) {
+    const int64_t top_k = options.num_experts_per_tok;
+    if (softmax_of_chosen()) {
+      A highest = z[ids[0]], sum = 0;
+      for (int64_t j = 1; j < top_k; ++j) highest = std::max(highest, z[ids[j]]);
+      for (int64_t j = 0; j < top_k; ++j) sum += gates[j] = exp_of(z[ids[j]] - highest);
+      for (auto& gate : gates) gate /= sum;
+      return;
+    }
+    const auto& scores = sigmoid() ? q : p;
+    for (int64_t j = 0; j < top_k; ++j) gates[j] = scores[ids[j]];
+    if (!sigmoid() || !options.norm_topk_prob) return;
+    chosen_sum = A(kSigmoidEps);
+    for (const A gate : gates) chosen_sum += gate;
+    for (auto& gate : gates) gate /= chosen_sum;
+  }
+
+  /// dz += gradient through the gates; dgates[K] with respect to the unscaled gates.
+  void add_gates_grad(const int32_t* ids, const A* dgates, A* dz) const {
+    A dot = 0;
+    for (size_t j = 0; j < gates.size(); ++j) dot += gates[j] * dgates[j];
+    for (size_t j = 0; j < gates.size(); ++j) {
+      const int32_t e = ids[j];
+      if (!sigmoid()) {
+        dz[e] += gates[j] * (softmax_of_chosen() ? dgates[j] - dot : dgates[j]);
+      } else {
+        dz[e] += q[e] * (A(1) - q[e]) * (options.norm_topk_prob ? (dgates[j] - dot) / chosen_sum : dgates[j]);
+      }
+    }
+    if (sigmoid() || softmax_of_chosen()) return;
+    for (int64_t e = 0; e < num_experts; ++e) dz[e] -= p[e] * dot;
+  }
+
+  /// dz += gradient through the balance probabilities (p, or q over its sum) and the squared lse.
+  void add_loss_grad(const A* dprob, A dlse_sq, A* dz) const {
+    A dot = 0;
+    for (int64_t e = 0; e < num_experts; ++e) dot += probability(e) * dprob[e];
+    for (int64_t e = 0; e < num_experts; ++e) {
+      const A centered = dprob[e] - dot;
+      dz[e] += (sigmoid() ? centered / q_sum * q[e] * (A(1) - q[e]) : centered * p[e]) + A(2) * dlse_sq * lse * p[e];
+    }
+  }
+
+  A probability(int64_t e) const { return sigmoid() ? q[e] / q_sum : p[e]; }
+};
+
+/// ids of the K largest scores in descending order, ties to the lower index; NaN counts as the largest. Each next one is the largest
+/// behind the last one in that order, so nothing is marked or moved.
+template <class A>
+void choose(const A* scores, int64_t num_experts, int64_t top_k, int32_t* ids) {
+  constexpr A kInfinity = std::numeric_limits<A>::infinity();
+  const auto key = [&](int64_t e) { return std::isnan(scores[e]) ? kInfinity : scores[e]; };
+  A last_key = kInfinity;
+  int64_t last = -1;
+  for (int64_t j = 0; j < top_k; ++j) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < num_experts; ++e) {
+      const A k = key(e);
+      if ((k < last_key || (k == last_key && e > last)) && (best < 0 || k > key(best))) best = e;
+    }
+    ids[j] = static_cast<int32_t>(best);
+    last_key = key(best);
+    last = best;
+  }
+}
+
+RouterOptions unpack(const torch::autograd::AutogradContext* ctx) {
+  const auto& data = ctx->saved_data;
+  return {.num_experts_per_tok = data.at("top_k").toInt(),
+          .score = static_cast<ScoreKind>(data.at("score").toInt()),
+          .topk_before_softmax = data.at("before").toBool(),
+          .norm_topk_prob = data.at("norm").toBool(),
+          .routed_scaling_factor = data.at("factor").toDouble()};
+}
+
+void pack(torch::autograd::AutogradContext* ctx, const RouterOptions& options) {
+  auto& data = ctx->saved_data;
+  data["top_k"] = options.num_experts_per_tok;
+  data["score"] = static_cast<int64_t>(options.score);
+  data["before"] = options.topk_before_softmax;
+  data["norm"] = options.norm_topk_prob;
+  data["factor"] = options.routed_scaling_factor;
+}
+
+template <class A>
+void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options, RouterOutput& out) {
+  const int64_t num_experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
+  const A* logits = logits_TE.const_data_ptr<A>();
+  const auto bias_A = bias_E ? bias_E->to(logits_TE.scalar_type()).contiguous() : at::Tensor();
+  const A* bias = bias_E ? bias_A.template const_data_ptr<A>() : nullptr;
+  A* gates = out.gates_TK.mutable_data_ptr<A>();
+  auto* ids = out.ids_TK.mutable_data_ptr<int32_t>();
+  auto counts_BE = at::zeros({RowBlocks::kCount, num_experts}, out.ids_TK.options());
+  auto prob_sum_BE = at::zeros({RowBlocks::kCount, num_experts}, logits_TE.options());
+  auto lse_sq_B = at::zeros({RowBlocks::kCount}, logits_TE.options());
+  RowBlocks{.rows = logits_TE.size(0)}.run(16 * num_experts, [&](int64_t block, int64_t first, int64_t last) {
+    auto* counts = counts_BE.mutable_data_ptr<int32_t>() + block * num_experts;
+    A* prob_sum = prob_sum_BE.template mutable_data_ptr<A>() + block * num_experts;
+    A& lse_sq = lse_sq_B.template mutable_data_ptr<A>()[block];
+    TokenScores<A> token(num_experts, options);
+    std::vector<A> selection(num_experts);
+    for (int64_t t = first; t < last; ++t) {
+      const A* z = logits + t * num_experts;
+      int32_t* chosen = ids + t * top_k;
+      token.set_scores(z);
+      const A* scores = options.topk_before_softmax || !bias ? z : (token.sigmoid() ? token.q : token.p).data();
+      for (int64_t e = 0; e < num_experts; ++e) selection[e] = bias ? scores[e] + bias[e] : scores[e];
+      choose(selection.data(), num_experts, top_k, chosen);
+      token.set_gates(z, chosen);
+      for (int64_t j = 0; j < top_k; ++j) {
+        gates[t * top_k + j] = token.gates[j] * A(options.routed_scaling_factor);
+        ++counts[chosen[j]];
+      }
+      for (int64_t e = 0; e < num_experts; ++e) prob_sum[e] += token.probability(e);
+      lse_sq += token.lse * token.lse;
+    }
+  });
+  out.counts_E = counts_BE.sum(0, /*keepdim=*/false, at::kInt);
+  out.prob_sum_E = prob_sum_BE.sum(0);
+  out.lse_sq_sum = lse_sq_B.sum();
+}
+
+template <class A>
+at::Tensor scores_bwd(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const RouterOptions& options, const at::Tensor& dgates_TK,
+                      const at::Tensor& dprob_sum_E, const at::Tensor& dlse_sq_sum) {
+  const int64_t num_experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
+  const A *logits = logits_TE.const_data_ptr<A>(), *dgates = dgates_TK.const_data_ptr<A>(), *dprob = dprob_sum_E.const_data_ptr<A>();
+  const A dlse_sq = dlse_sq_sum.item<A>();
+  const auto* ids = ids_TK.const_data_ptr<int32_t>();
+  auto dlogits_TE = at::zeros_like(logits_TE);
+  A* dlogits = dlogits_TE.template mutable_data_ptr<A>();
+  for_rows(logits_TE.size(0), 16 * num_experts, [&](int64_t first, int64_t last) {
+    TokenScores<A> token(num_experts, options);
+    std::vector<A> dtoken(top_k);
+    for (int64_t t = first; t < last; ++t) {
+      const A* z = logits + t * num_experts;
+      A* dz = dlogits + t * num_experts;
+      token.set_scores(z);
+      token.set_gates(z, ids + t * top_k);
+      for (int64_t j = 0; j < top_k; ++j) dtoken[j] = dgates[t * top_k + j] * A(options.routed_scaling_factor);
+      token.add_gates_grad(ids + t * top_k, dtoken.data(), dz);
+      token.add_loss_grad(dprob, dlse_sq, dz);
+    }
+  });
+  return dlogits_TE;
+}
+
+class RouterScoresFunction : public torch::autograd::Function<RouterScoresFunction> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& logits_TE,
+                                                const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+    const std::vector<int64_t> shape_TK = {logits_TE.size(0), options.num_experts_per_tok};
+    RouterOutput out;
+    out.gates_TK = at::empty(shape_TK, logits_TE.options());
+    out.ids_TK = at::empty(shape_TK, logits_TE.options().dtype(at::kInt));
+    if (logits_TE.scalar_type() == at::kDouble) {
+      scores_fwd<double>(logits_TE, bias_E, options, out);
+    } else {
+      scores_fwd<float>(logits_TE, bias_E, options, out);
+    }
+    pack(ctx, options);
+    ctx->save_for_backward({logits_TE, out.ids_TK});
+    ctx->mark_non_differentiable({out.ids_TK, out.counts_E});
+    return {out.gates_TK, out.ids_TK, out.counts_E, out.prob_sum_E, out.lse_sq_sum};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const auto options = unpack(ctx);
+    const auto bwd = saved[0].scalar_type() == at::kDouble ? scores_bwd<double> : scores_bwd<float>;
+    return {bwd(saved[0], saved[1], options, grads[0].contiguous(), grads[3].contiguous(), grads[4]), {}, {}};
+  }
+};
+
+}  // namespace
+
+RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+  const auto out = RouterScoresFunction::apply(logits_TE, bias_E, options);
+  return {.gates_TK = out[0], .ids_TK = out[1], .counts_E = out[2], .prob_sum_E = out[3], .lse_sq_sum = out[4]};
+}
+
+}  // namespace scatterlm::ops

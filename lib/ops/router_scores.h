@@ -1,0 +1,10 @@
+// The part of the router behind the logits, on the CPU: one pass over the tokens forward, one backward.
+#pragma once
+#include "lib/ops/router.h"
+
+namespace scatterlm::ops {
+
+/// logits_TE fp32 or fp64, contiguous.
+RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options);
+
+}  // namespace scatterlm::ops

@@ -1,0 +1,61 @@
+#include "lib/ops/routing.h"
+
+#include <ATen/ATen.h>
+
+#include "lib/ops/shape.h"
+#include "lib/util/error.h"
+
+namespace scatterlm::ops {
+namespace {
+
+/// Counting sort of the slots by expert.
+void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
+  const int64_t rows = ids_TK.numel(), num_experts = routing.num_experts;
+  routing.sorted_R = at::empty({rows}, ids_TK.options());
+  routing.inverse_R = at::empty({rows}, ids_TK.options());
+  routing.offsets_E1 = at::zeros({num_experts + 1}, ids_TK.options());
+  const auto* ids = ids_TK.const_data_ptr<int32_t>();
+  auto *sorted = routing.sorted_R.mutable_data_ptr<int32_t>(), *inverse = routing.inverse_R.mutable_data_ptr<int32_t>(),
+       *offsets = routing.offsets_E1.mutable_data_ptr<int32_t>();
+  for (int64_t i = 0; i < rows; ++i) {
+    if (ids[i] < 0 || ids[i] >= num_experts)
+      fail("[routing] ids must be in 0..E-1={}, got {} in slot {}", num_experts - 1, ids[i], i);
+    ++offsets[ids[i] + 1];
+  }
+  for (int64_t e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
+  std::vector<int32_t> next(offsets, offsets + num_experts);
+  for (int64_t i = 0; i < rows; ++i) {
+    const int32_t row = next[ids[i]]++;
+    sorted[row] = static_cast<int32_t>(i);
+    inverse[i] = row;
+  }
+}
+
+/// The same on any device, without a synchronisation of the host; ids are not checked.
+void sort_slots_on_device(const at::Tensor& ids_TK, Routing& routing) {
+  const auto [sorted_ids, order] = at::sort(ids_TK.flatten(), /*stable=*/true);
+  routing.sorted_R = order.to(at::kInt);
+  const auto rows = at::arange(order.numel(), routing.sorted_R.options());
+  routing.inverse_R = at::empty_like(routing.sorted_R).scatter_(0, order, rows);
+  routing.offsets_E1 = at::searchsorted(sorted_ids, at::arange(routing.num_experts + 1, sorted_ids.options()), /*out_int32=*/true);
+}
+
+}  // namespace
+
+Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
+  if (ids_TK.dim() != 2 || ids_TK.scalar_type() != at::kInt)
+    fail("[routing] ids must be int32 [T, K], got {} {}", c10::toString(ids_TK.scalar_type()), shape_of(ids_TK));
+  if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
+  Routing routing;
+  routing.num_tokens = ids_TK.size(0);
+  routing.top_k = ids_TK.size(1);
+  routing.num_experts = num_experts;
+  if (ids_TK.is_cpu()) {
+    sort_slots(ids_TK.contiguous(), routing);
+  } else {
+    sort_slots_on_device(ids_TK, routing);
+  }
+  return routing;
+}
+
+}  // namespace scatterlm::ops
