@@ -1,22 +1,35 @@
 // safetensors files: https://github.com/huggingface/safetensors (format only).
+//   u64 N | N bytes of JSON {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {...}} | data
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "lib/util/file.h"
+
 namespace scatterlm {
 
-/// Name and CPU tensor. Written sorted by dtype width (descending), then name; metadata always holds {"format": "pt"}.
-/// The file is written beside, fsynced and renamed.
-void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+/// "BF16" for at::kBFloat16. Nothing: the format, or ATen, has no such type.
+std::optional<std::string> safetensors_dtype(at::ScalarType dtype);
+std::optional<at::ScalarType> parse_safetensors_dtype(std::string_view name);
 
-/// A mapped file whose header passed every check of the format (and refuses duplicate names and white space before the header).
+/// Elements of a shape. Nothing: a negative size, or more bytes than an int64 counts.
+std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, at::ScalarType dtype);
+
+/// Name and tensor (any device; copied one at a time). Written sorted by dtype width (descending), then name; metadata
+/// always holds {"format": "pt"}. The file is written beside, fsynced and renamed.
+FileDigest write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
+
+/// A mapped file whose header passed every check of the format (and refuses duplicate names and white space before the
+/// header). Errors: "PATH: safetensors: WHAT IS WRONG".
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -31,8 +44,12 @@ class SafetensorsFile {
   const std::map<std::string, Entry>& entries() const;
   const std::map<std::string, std::string>& metadata() const;
   at::Tensor tensor(const std::string& name) const;  ///< a copy
+  /// Copies elements begin..end-1 of a tensor to `out`, which has room for them.
+  void copy_elements(const std::string& name, int64_t begin, int64_t end, void* out) const;
 
  private:
+  const Entry& entry(const std::string& name) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };

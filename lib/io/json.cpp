@@ -1,0 +1,36 @@
+#include "lib/io/json.h"
+
+#include <set>
+
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+using nlohmann::json;
+
+json parse_json(std::string_view text, const std::string& where) {
+  constexpr int kMaxDepth = 64;             // a file of brackets only must not fill the memory
+  std::vector<std::set<std::string>> keys;  // of the open objects
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > kMaxDepth) fail_user("{}: JSON is nested deeper than {}", where, kMaxDepth);
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      fail_user("{}: key {} is given twice", where, quote(value.get<std::string>()));
+    }
+    return true;
+  };
+  // The parser takes a zero byte for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != text.npos) fail_user("{}: not valid JSON (byte {})", where, zero + 1);
+  try {
+    return json::parse(text, check);
+  } catch (const json::parse_error& error) {
+    fail_user("{}: not valid JSON (byte {})", where, error.byte);
+  } catch (const json::exception&) {  // a number beyond double
+    fail_user("{}: not valid JSON (a number is out of range)", where);
+  }
+}
+
+std::string quote(const std::string& name) { return json(name).dump(-1, ' ', true, json::error_handler_t::replace); }
+
+}  // namespace scatterlm
