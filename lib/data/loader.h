@@ -18,7 +18,8 @@ class Loader {
   Loader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank, int64_t world);
   ~Loader();
 
-  /// The next global batch's own part: `num_sequences` (global, divisible by world) / world sequences. A prefetch thread makes them ahead.
+  /// The next global batch's own part: `num_sequences` (global, divisible by world) / world sequences. A thread prepares the batch
+  /// after it meanwhile. Throws Error (also for what that thread met), and stays at its position then.
   Batch next(int64_t num_sequences);
 
   /// Samples consumed so far, over all ranks: the exact position for a checkpoint.
@@ -27,7 +28,7 @@ class Loader {
   void seek(int64_t position);
 
   int64_t total_tokens() const;  ///< tokens in all files of the blend
-  std::string describe() const;  ///< one line: files, tokens, share
+  std::string describe() const;  ///< one line: tokens, files, shares of the blend
 
  private:
   struct State;
@@ -42,6 +43,7 @@ class EvalReader {
   ~EvalReader();
   /// Up to num_sequences sequences of equal length; false at the end.
   bool next(int64_t num_sequences, Batch& batch);
+  void rewind();               ///< to the first token, for another pass
   int64_t num_tokens() const;  ///< targets that a full pass counts
 
  private:

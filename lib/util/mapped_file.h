@@ -8,6 +8,7 @@ namespace scatterlm {
 /// A whole file, mapped read-only. Pages are read from disk when touched.
 class MappedFile {
  public:
+  MappedFile() = default;  ///< nothing: size 0
   /// Throws Error "PATH: cannot open: REASON".
   explicit MappedFile(const std::string& path);
   ~MappedFile();

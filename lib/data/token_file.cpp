@@ -1,0 +1,195 @@
+#include "lib/data/token_file.h"
+
+#include <ATen/Parallel.h>
+#include <glob.h>
+
+#include <atomic>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <type_traits>
+
+#include "lib/data/npy_header.h"
+
+namespace scatterlm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int32_t kLlmcGpt2 = 20240520;
+constexpr int32_t kLlmcLlama3 = 20240801;
+constexpr int64_t kLlmcHeaderBytes = 1024;
+
+/// What else llm.c writes, by its first number.
+const char* other_llmc_file(int32_t magic) {
+  switch (magic) {
+    case 20240522: return "evaluation examples";
+    case 20240326: return "a model";
+    case 20240527: return "a training state";
+    case 20240328: return "a tokenizer";
+    default: return nullptr;
+  }
+}
+
+/// PREFIX if `path` names a Megatron pair as PREFIX, PREFIX.bin or PREFIX.idx.
+std::optional<std::string> megatron_prefix(const std::string& path) {
+  const fs::path name(path);
+  const bool has_suffix = name.extension() == ".bin" || name.extension() == ".idx";
+  const std::string prefix = has_suffix ? path.substr(0, path.size() - 4) : path;
+  // An .idx that is asked for by name is Megatron's or an error.
+  if (name.extension() == ".idx" || MegatronIndex::is_index(prefix + ".idx")) return prefix;
+  return std::nullopt;
+}
+
+/// First position in [begin, end) whose token, read as unsigned, is not below limit.
+template <class Unsigned>
+std::optional<int64_t> find_at_least(const std::byte* tokens, int64_t begin, int64_t end, uint64_t limit) {
+  constexpr int64_t kBlock = 1 << 14;  // the maximum of a block is a vector loop; only a bad block is searched
+  for (int64_t first = begin; first < end; first += kBlock) {
+    const int64_t last = std::min(first + kBlock, end);
+    Unsigned largest = 0;
+    for (int64_t i = first; i < last; ++i) largest = std::max(largest, load_element<Unsigned>(tokens, i));
+    if (largest < limit) continue;
+    for (int64_t i = first; i < last; ++i)
+      if (load_element<Unsigned>(tokens, i) >= limit) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const char* format_name(TokenFormat format) {
+  constexpr const char* kNames[] = {"llm.c", "Megatron", "npy", "raw"};
+  return kNames[static_cast<int>(format)];
+}
+
+TokenFile::TokenFile(const std::string& path, TokenWidth raw_dtype) : path_(path) { detect(path, raw_dtype); }
+
+void TokenFile::detect(const std::string& path, TokenWidth raw_dtype) {
+  if (const auto prefix = megatron_prefix(path)) return open_megatron(*prefix);
+  if (fs::is_directory(path)) fail_user("{}: is a folder; name its token files, for example {}/*.bin", path, path);
+  file_ = MappedFile(path);
+  if (file_.size() == 0) fail_user("{}: empty file", path_);
+
+  const auto magic = file_.size() >= sizeof(int32_t) ? load_element<int32_t>(file_.data(), 0) : 0;
+  if (magic == kLlmcGpt2 || magic == kLlmcLlama3) return open_llmc(magic);
+  if (const char* other = other_llmc_file(magic))
+    fail_user("{}: holds {} of llm.c (magic number {}), not tokens", path_, other, magic);
+  if (NpyHeader::is_npy(file_)) return open_npy();
+  open_raw(raw_dtype);
+}
+
+void TokenFile::open_megatron(const std::string& prefix) {
+  index_.emplace(prefix + ".idx");
+  path_ = prefix + ".bin";
+  file_ = MappedFile(path_);
+  format_ = TokenFormat::kMegatron;
+  type_ = index_->type();
+  num_tokens_ = index_->num_tokens();
+  tokens_ = file_.data();
+  const int64_t needed = num_tokens_ * width_of(type_);
+  if (static_cast<int64_t>(file_.size()) < needed)
+    fail_user("{}: truncated: {} bytes, {}.idx needs {}", path_, file_.size(), prefix, needed);
+}
+
+void TokenFile::open_llmc(int32_t magic) {
+  format_ = TokenFormat::kLlmc;
+  type_ = magic == kLlmcGpt2 ? TokenType::kU16 : TokenType::kU32;
+  if (file_.size() < kLlmcHeaderBytes)
+    fail_user("{}: truncated: {} bytes, the header of an llm.c file has {}", path_, file_.size(), kLlmcHeaderBytes);
+  const auto version = load_element<int32_t>(file_.data(), 1);
+  const int32_t expected = magic == kLlmcGpt2 ? 1 : 7;
+  if (version != expected)
+    fail_user("{}: llm.c version {}, files with magic number {} have {}", path_, version, magic, expected);
+  set_tokens(kLlmcHeaderBytes, load_element<int32_t>(file_.data(), 2));
+}
+
+void TokenFile::open_npy() {
+  const NpyHeader header(file_, path_);
+  format_ = TokenFormat::kNpy;
+  type_ = header.type;
+  set_tokens(header.num_bytes, header.num_tokens);
+}
+
+void TokenFile::open_raw(TokenWidth raw_dtype) {
+  if (raw_dtype == TokenWidth::kAuto)
+    fail_user("{}: unknown format; if it is bare tokens without a header, set data.raw_dtype to uint16 or uint32", path_);
+  type_ = raw_dtype == TokenWidth::kUint16 ? TokenType::kU16 : TokenType::kU32;
+  if (file_.size() % width_of(type_) != 0)
+    fail_user("{}: {} bytes are not a whole number of {} tokens (data.raw_dtype)", path_, file_.size(), enum_name(raw_dtype));
+  tokens_ = file_.data();
+  num_tokens_ = static_cast<int64_t>(file_.size()) / width_of(type_);
+}
+
+void TokenFile::set_tokens(int64_t header_bytes, int64_t num_tokens) {
+  if (num_tokens <= 0) fail_user("{}: its header says {} tokens", path_, num_tokens);
+  // Divided, not multiplied: the count in a damaged header may overflow.
+  const int64_t rest = static_cast<int64_t>(file_.size()) - header_bytes;
+  if (rest % width_of(type_) != 0 || rest / width_of(type_) != num_tokens)
+    fail_user("{}: truncated or damaged: its header says {} tokens of {} bytes, {} bytes follow", path_, num_tokens,
+              width_of(type_), rest);
+  tokens_ = file_.data() + header_bytes;
+  num_tokens_ = num_tokens;
+}
+
+void TokenFile::read(int64_t begin, int64_t count, int64_t vocab_size, int64_t* out) const {
+  if (const auto position = find_outside(begin, begin + count, vocab_size)) fail_outside(*position, vocab_size);
+  with_token_type(type_, [&](auto token) {
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int64_t>(load_element<decltype(token)>(tokens_, begin + i));
+  });
+}
+
+void TokenFile::check(int64_t count, int64_t vocab_size) const {
+  std::atomic<int64_t> first{count};  // in the file, whatever thread finds it
+  at::parallel_for(0, count, /*grain_size=*/1 << 22, [&](int64_t begin, int64_t end) {
+    const auto position = find_outside(begin, end, vocab_size);
+    if (!position) return;
+    int64_t known = first;
+    while (*position < known && !first.compare_exchange_weak(known, *position)) {
+    }
+  });
+  if (first < count) fail_outside(first, vocab_size);
+}
+
+bool TokenFile::fits(int64_t vocab_size) const {
+  return with_token_type(type_, [&](auto token) {
+    using T = decltype(token);
+    if constexpr (std::is_signed_v<T>) return false;
+    return static_cast<uint64_t>(std::numeric_limits<T>::max()) < static_cast<uint64_t>(vocab_size);
+  });
+}
+
+std::optional<int64_t> TokenFile::find_outside(int64_t begin, int64_t end, int64_t vocab_size) const {
+  if (fits(vocab_size)) return std::nullopt;
+  return with_token_type(type_, [&](auto token) {
+    using T = decltype(token);
+    // Read as unsigned, a negative token lies above the largest positive one.
+    const uint64_t representable = static_cast<uint64_t>(std::numeric_limits<T>::max()) + 1;
+    return find_at_least<std::make_unsigned_t<T>>(tokens_, begin, end,
+                                                  std::min(static_cast<uint64_t>(vocab_size), representable));
+  });
+}
+
+void TokenFile::fail_outside(int64_t position, int64_t vocab_size) const {
+  const int64_t token =
+      with_token_type(type_, [&](auto t) { return static_cast<int64_t>(load_element<decltype(t)>(tokens_, position)); });
+  fail_user("{}: token {} at position {} is not in [0, {}): set model.vocab_size to that of the file's tokenizer", path_, token,
+            position, vocab_size);
+}
+
+std::vector<std::string> expand_shards(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern)) return {pattern};
+  glob_t matches;
+  const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
+  std::set<std::string> paths;
+  if (result == 0) paths.insert(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+  globfree(&matches);
+  if (paths.empty()) fail_user("{}: no file matches", pattern);
+  // `corpus_*` matches both files of a Megatron pair.
+  std::erase_if(paths, [&](const std::string& path) {
+    return path.ends_with(".idx") && paths.contains(path.substr(0, path.size() - 4) + ".bin");
+  });
+  return {paths.begin(), paths.end()};
+}
+
+}  // namespace scatterlm
