@@ -1,0 +1,30 @@
+#include "lib/util/gpu.h"
+
+#ifdef SCATTERLM_CUDA
+#include <ATen/Context.h>
+#include <cuda_runtime_api.h>
+
+// Its header, ATen/cuda/CUDAContext.h, wants the headers of cuBLAS, cuSPARSE and cuSOLVER, which a small toolkit does not
+// bring.
+namespace at::cuda {
+cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
+}
+
+namespace scatterlm {
+
+std::vector<Gpu> gpus() {
+  std::vector<Gpu> found;
+  const size_t count = at::hasCUDA() ? at::getNumGPUs() : 0;
+  for (size_t i = 0; i < count; ++i) {
+    const cudaDeviceProp& device = *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(i));
+    found.push_back({.name = device.name,
+                     .memory_bytes = static_cast<int64_t>(device.totalGlobalMem),
+                     .compute_capability = 10 * device.major + device.minor});
+  }
+  return found;
+}
+
+}  // namespace scatterlm
+#else
+std::vector<scatterlm::Gpu> scatterlm::gpus() { return {}; }
+#endif
