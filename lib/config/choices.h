@@ -1,0 +1,57 @@
+// Values that a key chooses from, and ranges of numbers.
+#pragma once
+#include <cstdint>
+#include <limits>
+
+namespace scatterlm {
+
+/// Closed interval of allowed values.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+};
+
+enum class Activation { kSwiglu, kGeglu, kReglu, kRelu2, kGelu };
+enum class QkNorm { kNone, kHead, kFull };
+enum class RouterScore { kSoftmax, kSigmoid };
+enum class Balance { kAux, kBias, kNone };
+enum class Schedule { kCosine, kLinear, kConstant, kWsd };
+enum class TrainDtype { kAuto, kFloat32, kBfloat16 };
+enum class StateDtype { kFloat32, kBfloat16 };
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+enum class Toggle { kAuto, kTrue, kFalse };
+enum class TokenWidth { kAuto, kUint16, kUint32 };
+enum class AttentionKind { kGqa, kMoa };
+enum class MlpKind { kDense, kMoe };
+
+/// YAML spellings, indexed by the enum's value.
+template <class E>
+struct EnumNames;
+#define SCATTERLM_ENUM(E, ...)                             \
+  template <>                                              \
+  struct EnumNames<E> {                                    \
+    static constexpr const char* values[] = {__VA_ARGS__}; \
+  }
+SCATTERLM_ENUM(Activation, "swiglu", "geglu", "reglu", "relu2", "gelu");
+SCATTERLM_ENUM(QkNorm, "none", "head", "full");
+SCATTERLM_ENUM(RouterScore, "softmax", "sigmoid");
+SCATTERLM_ENUM(Balance, "aux", "bias", "none");
+SCATTERLM_ENUM(Schedule, "cosine", "linear", "constant", "wsd");
+SCATTERLM_ENUM(TrainDtype, "auto", "float32", "bfloat16");
+SCATTERLM_ENUM(StateDtype, "float32", "bfloat16");
+SCATTERLM_ENUM(DeviceChoice, "auto", "cpu", "cuda");
+SCATTERLM_ENUM(Toggle, "auto", "true", "false");
+SCATTERLM_ENUM(TokenWidth, "auto", "uint16", "uint32");
+SCATTERLM_ENUM(AttentionKind, "gqa", "moa");
+SCATTERLM_ENUM(MlpKind, "dense", "moe");
+#undef SCATTERLM_ENUM
+
+template <class E>
+const char* enum_name(E value) {
+  return EnumNames<E>::values[static_cast<int>(value)];
+}
+
+/// True for the activations whose up projection has two halves, gate first.
+constexpr bool is_gated(Activation a) { return a == Activation::kSwiglu || a == Activation::kGeglu || a == Activation::kReglu; }
+
+}  // namespace scatterlm

@@ -1,0 +1,18 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "lib/config/config.h"
+
+namespace scatterlm {
+
+/// A key whose value is not the same in two configurations, values as YAML.
+struct Difference {
+  std::string key;
+  std::string first, second;
+};
+
+/// In the order of the configuration's keys.
+std::vector<Difference> differences(const Config& first, const Config& second);
+
+}  // namespace scatterlm

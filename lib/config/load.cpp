@@ -1,0 +1,64 @@
+#include "lib/config/load.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/config/check.h"
+#include "lib/config/layers.h"
+#include "lib/config/reader.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+namespace {
+
+std::string read_text(const std::string& path) {
+  constexpr std::streamsize kLargest = 1 << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLargest + 1, '\0');
+  // A folder opens, but cannot be read.
+  if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad()))
+    fail_user("{}: cannot read: {}", path, std::strerror(errno));
+  if (file.gcount() > kLargest) fail_user("{}: larger than 1 MiB, this is no configuration file", path);
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+/// The pattern and the number of layers, whichever was given, determine each other.
+void resolve_layers(const Settings& settings, ModelConfig& model) {
+  const auto pattern = settings.find("model.layers");
+  if (pattern == settings.end()) {
+    model.layers = fmt::format("gqa+moe*{}", model.num_hidden_layers);
+    return;
+  }
+  try {
+    const std::vector<LayerKind> layers = parse_layers(model.layers);
+    if (!settings.contains("model.num_hidden_layers")) model.num_hidden_layers = std::ssize(layers);
+  } catch (const Error& error) {
+    fail_user("{}: key 'model.layers': {}", pattern->second.place(), one_line(error.what()));
+  }
+}
+
+}  // namespace
+
+Config parse_config(const std::string& text, const std::string& origin, const std::vector<std::string>& sets) {
+  const Settings settings = read_settings(text, origin, sets);
+  Config config;
+  Reader reader(settings);
+  config.visit(reader);
+  resolve_layers(settings, config.model);
+  if (config.run.name.empty()) config.run.name = std::filesystem::path(origin).stem();
+  check_config(config, settings, origin);
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& sets) {
+  return parse_config(read_text(path), path, sets);
+}
+
+int64_t total_steps(const TrainConfig& config) {
+  return config.steps > 0 ? config.steps : config.tokens / config.global_batch_tokens;
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,164 @@
+// Keys of `model`. config.h explains the visit lists.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/config/choices.h"
+
+namespace scatterlm {
+
+struct AttentionConfig {
+  int64_t num_attention_heads = 4;
+  int64_t num_key_value_heads = 4;
+  int64_t head_dim = 32;
+  double rope_theta = 10000;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool bias = false;
+
+  bool operator==(const AttentionConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("num_attention_heads", num_attention_heads, "query heads", Range{1, 1024});
+    v.key("num_key_value_heads", num_key_value_heads, "key-value heads; divides num_attention_heads", Range{1, 1024});
+    v.key("head_dim", head_dim, "width of one head; even", Range{2, 512});
+    v.key("rope_theta", rope_theta, "base of the rotary embedding", Range{1, 1e12});
+    v.key("qk_norm", qk_norm, "RMSNorm of queries and keys: per head, or over the whole projection");
+    v.key("bias", bias, "bias on the q, k, v and output projections");
+  }
+};
+
+struct MoaConfig {
+  int64_t num_experts = 8;
+  int64_t num_experts_per_tok = 2;
+  int64_t num_key_value_heads = 2;
+  int64_t head_dim = 32;
+  double rope_theta = 10000;
+  QkNorm qk_norm = QkNorm::kNone;
+
+  bool operator==(const MoaConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("num_experts", num_experts, "attention experts, each with its own query and output projection", Range{1, 4096});
+    v.key("num_experts_per_tok", num_experts_per_tok, "experts of one token (top-k)", Range{1, 64});
+    v.key("num_key_value_heads", num_key_value_heads,
+          "key-value heads, shared by all experts; query heads = this * num_experts_per_tok", Range{1, 1024});
+    v.key("head_dim", head_dim, "width of one head; even", Range{2, 512});
+    v.key("rope_theta", rope_theta, "base of the rotary embedding", Range{1, 1e12});
+    v.key("qk_norm", qk_norm, "RMSNorm of queries and keys: per head, or over the whole projection of one expert");
+  }
+};
+
+struct DenseConfig {
+  int64_t intermediate_size = 512;
+  Activation activation = Activation::kSwiglu;
+
+  bool operator==(const DenseConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("intermediate_size", intermediate_size, "width of the MLP", Range{1, 1 << 20});
+    v.key("activation", activation, "swiglu, geglu and reglu are gated; relu2 and gelu are not");
+  }
+};
+
+struct MoeConfig {
+  int64_t num_experts = 8;
+  int64_t num_experts_per_tok = 2;
+  int64_t moe_intermediate_size = 128;
+  int64_t shared_intermediate_size = 0;
+  Activation activation = Activation::kSwiglu;
+
+  bool operator==(const MoeConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("num_experts", num_experts, "MLP experts", Range{1, 4096});
+    v.key("num_experts_per_tok", num_experts_per_tok, "experts of one token (top-k)", Range{1, 64});
+    v.key("moe_intermediate_size", moe_intermediate_size, "width of one expert", Range{1, 1 << 20});
+    v.key("shared_intermediate_size", shared_intermediate_size, "width of the expert that sees every token; 0 = none",
+          Range{0, 1 << 20});
+    v.key("activation", activation, "swiglu, geglu and reglu are gated; relu2 and gelu are not");
+  }
+};
+
+/// reference: section "Router" of CONTRIBUTING.md gives the formulas.
+struct RouterConfig {
+  RouterScore score = RouterScore::kSoftmax;
+  bool topk_before_softmax = false;
+  bool norm_topk_prob = true;
+  double routed_scaling_factor = 1.0;
+  Balance balance = Balance::kAux;
+  double aux_loss_coef = 0.01;
+  double z_loss_coef = 0.001;
+  double bias_update_rate = 0.001;
+
+  bool operator==(const RouterConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("score", score, "scores of the experts from the logits");
+    v.key("topk_before_softmax", topk_before_softmax,
+          "choose on the logits, then softmax over the chosen (needs score: softmax)");
+    v.key("norm_topk_prob", norm_topk_prob, "gates of one token sum to 1");
+    v.key("routed_scaling_factor", routed_scaling_factor, "factor on the gates", Range{0, 1000});
+    v.key("balance", balance, "load balancing: Switch auxiliary loss, selection bias without a loss, or none");
+    v.key("aux_loss_coef", aux_loss_coef, "coefficient of the auxiliary loss, which is 1 at perfect balance (balance: aux)",
+          Range{0, 100});
+    v.key("z_loss_coef", z_loss_coef, "coefficient of the mean squared logsumexp of the router logits", Range{0, 100});
+    v.key("bias_update_rate", bias_update_rate, "step of the selection bias after each optimiser step (balance: bias)",
+          Range{0, 1});
+  }
+};
+
+constexpr int64_t kMaxLayers = 4096;
+
+/// Kinds of one layer.
+struct LayerKind {
+  AttentionKind attention = AttentionKind::kGqa;
+  MlpKind mlp = MlpKind::kDense;
+
+  bool operator==(const LayerKind&) const = default;
+};
+
+struct ModelConfig {
+  int64_t vocab_size = 257;
+  int64_t hidden_size = 128;
+  int64_t num_hidden_layers = 4;
+  std::string layers = "gqa+moe*4";
+  double rms_norm_eps = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  AttentionConfig attention;
+  MoaConfig moa;
+  DenseConfig dense;
+  MoeConfig moe;
+  RouterConfig router;
+
+  /// `layers` parsed: one entry per layer, num_hidden_layers of them. Throws Error on a bad pattern or another length.
+  std::vector<LayerKind> layer_kinds() const;
+
+  bool operator==(const ModelConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("vocab_size", vocab_size, "rows of the embedding; every token must be below it", Range{2, 1 << 24});
+    v.key("hidden_size", hidden_size, "model width", Range{1, 1 << 20});
+    v.key("num_hidden_layers", num_hidden_layers, "layers; unless given, as many as the pattern in layers has",
+          Range{1, kMaxLayers});
+    v.key("layers", layers, "kinds of the layers, attention+mlp: gqa or moa, dense or moe; `*n` repeats, `,` joins");
+    v.key("rms_norm_eps", rms_norm_eps, "epsilon of every RMSNorm", Range{1e-12, 1});
+    v.key("initializer_range", initializer_range,
+          "standard deviation of initial weights; those into the residual stream get it / sqrt(2 * layers)", Range{0, 10});
+    v.key("tie_word_embeddings", tie_word_embeddings, "the output head is the embedding");
+    v.group("attention", attention);
+    v.group("moa", moa);
+    v.group("dense", dense);
+    v.group("moe", moe);
+    v.group("router", router);
+  }
+};
+
+}  // namespace scatterlm

@@ -1,0 +1,74 @@
+#include "lib/config/value_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace scatterlm {
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+template <class T>
+std::string list_text(const std::vector<T>& values) {
+  std::vector<std::string> texts;
+  for (const T& value : values) texts.push_back(value_text(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+}  // namespace
+
+std::string value_text(bool value) { return value ? "true" : "false"; }
+std::string value_text(int64_t value) { return std::to_string(value); }
+std::string value_text(double value) { return fmt::format("{}", value); }
+
+std::string value_text(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (is_control(c)) {
+      text += fmt::format("\\x{:02x}", c);
+    } else {
+      if (c == '"' || c == '\\') text += '\\';
+      text += c;
+    }
+  }
+  return text + '"';
+}
+
+std::string value_text(const BlendEntry& entry) {
+  if (entry.weight == 1) return value_text(entry.path);
+  return fmt::format("{{path: {}, weight: {}}}", value_text(entry.path), value_text(entry.weight));
+}
+
+std::string value_text(const std::vector<double>& value) { return list_text(value); }
+
+std::string value_text(const std::vector<BlendEntry>& value) {
+  const bool one_path = value.size() == 1 && value.front().weight == 1;
+  return one_path ? value_text(value.front()) : list_text(value);
+}
+
+std::string expected(bool, const Range&) { return "true or false"; }
+std::string expected(int64_t, const Range& range) { return fmt::format("an integer from {} to {}", range.low, range.high); }
+std::string expected(double, const Range& range) { return fmt::format("a number from {} to {}", range.low, range.high); }
+std::string expected(const std::string&, const Range&) { return "text"; }
+std::string expected(const std::vector<double>&, const Range& range) {
+  return fmt::format("a list of numbers from {} to {}", range.low, range.high);
+}
+std::string expected(const std::vector<BlendEntry>&, const Range&) {
+  return "a path, a list of paths, or a list of {path, weight}";
+}
+std::string expected_choice(const char* const* names, size_t count) {
+  return fmt::format("one of {}", fmt::join(names, names + count, ", "));
+}
+
+std::string one_line(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  std::string line;
+  for (const char c : text) {
+    const bool continues_utf8 = (c & 0xc0) == 0x80;
+    if (line.size() >= kLongest && !continues_utf8) return line + "...";
+    line += is_control(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+  }
+  return line;
+}
+
+}  // namespace scatterlm
