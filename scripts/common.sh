@@ -58,11 +58,11 @@ missing_packages() {
 
 install_packages() {
   local missing as_root=()
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$(missing_packages | paste -sd ' ')
   [ -n "$missing" ] || return 0
   command -v apt-get >/dev/null || stop 2 "missing, and there is no apt-get to install them (names are Debian's): $missing"
   if [ "$(id -u)" -ne 0 ]; then
-    sudo -n true 2>/dev/null || stop 2 "missing system packages; run: sudo apt-get install ${missing% } ccache mold"
+    sudo -n true 2>/dev/null || stop 2 "missing system packages; run: sudo apt-get install $missing"
     as_root=(sudo -n)
   fi
   # ccache and mold are not needed, only faster: they come along, but nothing is installed for them alone.
@@ -104,7 +104,7 @@ find_torch() {
 # Sets cmake: the system's, or PyPI's where that is missing or older than 3.25.
 find_cmake() {
   local version
-  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p')
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version //p' || true)
   if [ -n "$version" ] && printf '3.25\n%s\n' "$version" | sort -CV; then
     cmake=cmake
   else
