@@ -1,0 +1,106 @@
+#include "lib/report/console.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "lib/util/terminal.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr const char* kDim = "\x1b[2m";
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kPlain = "\x1b[0m";
+
+/// Padded to the width of "total/total", so that the columns of successive lines agree.
+std::string step_of_total(const StepReport& report) {
+  const std::string total = std::to_string(report.total_steps);
+  return fmt::format("{:<{}}", fmt::format("{}/{}", report.step, total), 2 * total.size() + 1);
+}
+
+std::string milliseconds(double ms) { return ms < 100 ? fmt::format("{:.1f} ms", ms) : fmt::format("{:.0f} ms", ms); }
+
+std::string utilisation(const StepReport& report) {
+  if (report.mfu) return fmt::format("mfu {:.1f}%", 100 * *report.mfu);
+  const double flops = report.tok_s * report.flops_per_token;
+  return flops < 1e12 ? fmt::format("{:.0f} GFLOP/s", flops / 1e9) : fmt::format("{:.1f} TFLOP/s", flops / 1e12);
+}
+
+double seconds_left(const StepReport& report) {
+  return static_cast<double>(report.total_steps - report.step) * report.step_ms / 1000;
+}
+
+/// Fields that only a wide terminal has room for.
+void add_router_details(const StepReport& report, std::vector<LineField>& fields) {
+  const auto [least, most] = std::ranges::minmax(report.routers, {}, &RouterReport::load_max_mean);
+  int64_t dead = 0;
+  double entropy = 0;
+  for (const RouterReport& router : report.routers) {
+    dead += router.dead_experts;
+    entropy += router.entropy / static_cast<double>(report.routers.size());
+  }
+  fields.push_back({fmt::format("z {:.3f}", report.z_loss), 12});
+  fields.push_back({fmt::format("loads {:.2f}-{:.2f}", least.load_max_mean, most.load_max_mean), 10});
+  fields.push_back({fmt::format("dead {}", dead), 9});
+  fields.push_back({fmt::format("entropy {:.2f}", entropy), 11});
+}
+
+/// Values stand out where separators are dim.
+std::string dim_separators(const std::string& line) {
+  std::string dimmed;
+  for (const char c : line) dimmed += c == '|' ? fmt::format("{}|{}", kDim, kPlain) : std::string(1, c);
+  return dimmed;
+}
+
+}  // namespace
+
+std::string step_line(const StepReport& report, int64_t width) {
+  const bool routed = !report.routers.empty();
+  std::vector<LineField> fields = {{"step " + step_of_total(report), 0}, {fmt::format("loss {:.4f}", report.loss), 0}};
+  if (report.nonfinite_steps > 0) fields.push_back({fmt::format("skipped {}", report.nonfinite_steps), 1});
+  if (routed) fields.push_back({fmt::format("aux {:.3f}", report.aux_loss), 5});
+  fields.push_back({fmt::format("grad {:.3f}", report.grad_norm), 4});
+  fields.push_back({fmt::format("lr {:.2e}", report.lr), 6});
+  fields.push_back({milliseconds(report.step_ms), 7});
+  fields.push_back({fmt::format("{} tok/s", format_count(report.tok_s)), 2});
+  fields.push_back({utilisation(report), 8});
+  fields.push_back({fmt::format("mem {:.1f} GiB", report.mem_gib), 8});
+  if (routed) fields.push_back({fmt::format("load {:.2f}", report.load_max_mean), 3});
+  fields.push_back({fmt::format("eta {}", format_duration(seconds_left(report))), 1});
+  if (routed) add_router_details(report, fields);
+  return fit_line(std::move(fields), width);
+}
+
+std::string validation_line(const StepReport& report) {
+  return fmt::format("validation {} | loss {:.4f} | perplexity {:.2f}", step_of_total(report), *report.val_loss,
+                     std::exp(*report.val_loss));
+}
+
+void Console::print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), out_);  // nobody reading is no reason to stop a run
+  std::fflush(out_);                        // stdout of a job is a file: its reader wants the line now
+}
+
+void Console::step(const StepReport& report) {
+  const int fd = fileno(out_);
+  const auto columns = terminal_width(fd);
+  const std::string line = step_line(report, columns ? *columns - 1 : kNoLimit);
+  print(wants_colour(fd) ? dim_separators(line) : line);
+  if (!report.val_loss) return;
+  const std::string validation = validation_line(report);
+  print(wants_colour(fd) ? kBold + validation + kPlain : validation);
+}
+
+void Phases::done(const std::string& phase, const std::string& result) {
+  const Clock::time_point now = Clock::now();
+  console_.print(fmt::format("[{:.2f} s] {}: {}", std::chrono::duration<double>(now - last_).count(), phase, result));
+  last_ = now;
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,49 @@
+// What a run says on stdout: start-up phases, step lines, a summary.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "lib/train/step_report.h"
+
+namespace scatterlm {
+
+/// "step 100/610 | loss 2.8123 | aux 1.012 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95 GFLOP/s | mem 0.9 GiB |
+/// load 1.42 | eta 1m32s", then z-loss, range of the layers' loads, dead experts and mean entropy of the routers. Scripts read
+/// these lines: order and names stay. `mfu 41.2%` takes the place of the rate where the peak is known, `skipped 3` follows the
+/// loss where steps were not finite, and a dense model has no router fields. What does not fit into `width` columns is left
+/// out, least important first.
+std::string step_line(const StepReport& report, int64_t width);
+
+/// "validation 100/610 | loss 2.5123 | perplexity 12.3"; needs val_loss.
+std::string validation_line(const StepReport& report);
+
+/// Lines fit a terminal, whose width is asked for each; a pipe gets them in full. Every line is flushed.
+class Console {
+ public:
+  explicit Console(std::FILE* out = stdout) : out_(out) {}
+  void step(const StepReport& report);  ///< and the validation line, if there was one
+  void print(const std::string& line);
+
+ private:
+  std::FILE* out_;
+};
+
+/// Start-up, one line a phase with the time it took:
+///
+///     Phases phases;
+///     phases.done("model", "1.2M parameters");   // [0.42 s] model: 1.2M parameters
+class Phases {
+ public:
+  explicit Phases(std::FILE* out = stdout) : console_(out) {}
+  void done(const std::string& phase, const std::string& result);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Console console_;
+  Clock::time_point last_ = Clock::now();
+};
+
+}  // namespace scatterlm

@@ -1,0 +1,93 @@
+#include "lib/report/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "lib/util/error.h"
+#include "lib/util/file.h"
+
+namespace scatterlm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+Json router_json(const RouterReport& router) {
+  return {{"name", router.name},
+          {"load_max_mean", router.load_max_mean},
+          {"dead_experts", router.dead_experts},
+          {"entropy", router.entropy},
+          {"drop", router.drop},
+          {"aux_loss", router.aux_loss},
+          {"z_loss", router.z_loss}};
+}
+
+/// The step of a whole line; none for what is not a line of this file.
+std::optional<int64_t> step_of(std::string_view line) {
+  const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
+  return json["step"].get<int64_t>();
+}
+
+std::string lines_up_to(std::string_view text, int64_t last_step) {
+  std::string kept;
+  for (size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
+    const auto step = step_of(text.substr(0, end));
+    if (step && *step <= last_step) kept += text.substr(0, end + 1);
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string metrics_line(const StepReport& report) {
+  Json routers = Json::array();
+  for (const RouterReport& router : report.routers) routers.push_back(router_json(router));
+  // nlohmann writes the shortest digits that round-trip, and null for NaN and infinity.
+  return Json{{"step", report.step},
+              {"tokens", report.tokens},
+              {"loss", report.loss},
+              {"aux_loss", report.aux_loss},
+              {"z_loss", report.z_loss},
+              {"grad_norm", report.grad_norm},
+              {"lr", report.lr},
+              {"step_ms", report.step_ms},
+              {"tok_s", report.tok_s},
+              {"mfu", or_null(report.mfu)},
+              {"mem_gib", report.mem_gib},
+              {"load_max_mean", report.load_max_mean},
+              {"val_loss", or_null(report.val_loss)},
+              {"nonfinite_steps", report.nonfinite_steps},
+              {"routers", std::move(routers)}}
+      .dump();
+}
+
+MetricsWriter::MetricsWriter(std::string path, int64_t resume_step) : path_(std::move(path)) {
+  if (std::filesystem::is_regular_file(path_)) {
+    const std::string before = read_file(path_), kept = lines_up_to(before, resume_step);
+    if (kept != before) write_file_atomic(path_, kept);
+  }
+  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail("{}: cannot write: {}", path_, std::strerror(errno));
+}
+
+MetricsWriter::~MetricsWriter() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void MetricsWriter::write(const StepReport& report) {
+  const std::string line = metrics_line(report) + "\n";
+  const ssize_t written = ::write(fd_, line.data(), line.size());  // one call: a killed process leaves no half line
+  if (written < 0) fail("{}: cannot write: {}", path_, std::strerror(errno));
+  if (written != std::ssize(line)) fail("{}: cannot write: the disk is full", path_);
+}
+
+}  // namespace scatterlm

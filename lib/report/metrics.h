@@ -1,0 +1,32 @@
+// runs/NAME/metrics.jsonl: one JSON object a reported step.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "lib/train/step_report.h"
+
+namespace scatterlm {
+
+/// One line without its end. Keys: step, tokens, loss, aux_loss, z_loss, grad_norm, lr, step_ms, tok_s, mfu, mem_gib,
+/// load_max_mean, val_loss, nonfinite_steps, and routers: [{name, load_max_mean, dead_experts, entropy, drop, aux_loss,
+/// z_loss}]. A number that is not finite or not known is null; the others are written with as many digits as reading them back
+/// exactly takes.
+std::string metrics_line(const StepReport& report);
+
+class MetricsWriter {
+ public:
+  /// Appends to the file. Lines of steps after resume_step are removed first: the run takes them again. So is a last line that
+  /// a killed process left unfinished. Throws Error "PATH: cannot write: REASON".
+  MetricsWriter(std::string path, int64_t resume_step);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  void write(const StepReport& report);
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace scatterlm
