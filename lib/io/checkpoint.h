@@ -1,11 +1,13 @@
-// Checkpoint folders: RUN/step_00001000/{rank_00000.safetensors, config.yaml, state.json, manifest.json}.
-// Tensors are slices of logical tensors, so that any number of ranks can read what another number wrote.
+// Checkpoint folders: RUN/step_00001000/{rank_00000.safetensors, ..., config.yaml, state.json, manifest.json, manifest.xxh3}.
+// Tensors are slices of logical tensors, so that any number of ranks can read what another number wrote; manifest.h says how
+// they are stored. A folder gets its name when all of it is on disk; until then it is called .tmp_step_00001000.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -33,17 +35,24 @@ struct RankInfo {
   std::function<void()> barrier = [] {};
 };
 
-/// Writes RUN/.tmp_step_N, fsyncs all, rank 0 adds the manifest (sizes, XXH3, layout), renames to step_N last. Returns its path.
-/// A failure (full disk) leaves the previous checkpoints untouched and throws.
-std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents, const std::vector<TensorSlice>& slices,
-                            const RankInfo& ranks = {});
+/// Every rank calls this with its own slices; together they hold each element once. The state and configuration of rank 0
+/// count. A checkpoint of the same step is replaced. Returns the path. A failure (full disk) throws on the ranks that saw it
+/// and on rank 0, which removes the unfinished folder; earlier checkpoints stay as they are. Calls barrier three times, also
+/// after a failure.
+std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
+                            const std::vector<TensorSlice>& slices, const RankInfo& ranks = {});
 
-/// Removes what neither keep_last nor keep_every keeps, and stale temporary folders.
+/// Removes what neither keep_last (newest) nor keep_every (multiples; 0 = none) keeps, and unfinished folders. One rank calls
+/// it, while none saves.
 void prune_checkpoints(const std::string& run_dir, int64_t keep_last, int64_t keep_every);
 
-/// Steps that have a complete-looking folder, ascending.
+/// Steps that have a folder, ascending.
 std::vector<int64_t> list_checkpoints(const std::string& run_dir);
 std::string checkpoint_path(const std::string& run_dir, int64_t step);
+
+/// What a user means by PATH: a checkpoint folder, or all checkpoints of a run folder by ascending step. Throws Error if there
+/// is none.
+std::vector<std::string> find_checkpoints(const std::string& path);
 
 /// First problem found (file, what), or nothing. Hashes every byte of every file.
 std::optional<std::string> verify_checkpoint(const std::string& path);
@@ -51,11 +60,12 @@ std::optional<std::string> verify_checkpoint(const std::string& path);
 /// A verified checkpoint, read on demand.
 class CheckpointReader {
  public:
-  /// Verifies first; throws Error naming the file and the way out.
+  /// Verifies first (reads every byte); throws Error naming the file and the way out.
   explicit CheckpointReader(const std::string& path);
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
+  const std::string& path() const;
   const CheckpointContents& contents() const;
   /// Logical tensors: name -> shape and dtype.
   struct Logical {
@@ -66,7 +76,6 @@ class CheckpointReader {
   /// Elements begin..end-1 of a logical tensor, flat, on the CPU, assembled from whatever ranks wrote them.
   at::Tensor read(const std::string& name, int64_t begin, int64_t end) const;
   at::Tensor read(const std::string& name) const;  ///< whole, in its shape
-  const std::string& path() const;
 
  private:
   struct State;

@@ -20,7 +20,7 @@ namespace {
 
 /// A file of its own, removed at the end.
 struct TemporaryFile {
-  std::string path = fs::temp_directory_path() / "scatterlm_test.safetensors";
+  std::string path = fs::temp_directory_path() / fmt::format("scatterlm_{}.safetensors", getpid());
   ~TemporaryFile() { fs::remove(path); }
 
   void write(const std::string& bytes) const {

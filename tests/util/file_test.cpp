@@ -1,6 +1,7 @@
 #include "lib/util/file.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -28,7 +29,7 @@ TEST_CASE("hash: known values, pieces, every byte counts") {
 }
 
 TEST_CASE("file writer: commit replaces, no commit leaves all as it was") {
-  const fs::path folder = fs::temp_directory_path() / "scatterlm_file_test";
+  const fs::path folder = fs::temp_directory_path() / fmt::format("scatterlm_file_{}", getpid());
   fs::remove_all(folder);
   fs::create_directories(folder);
   const std::string path = folder / "a.txt";
@@ -49,12 +50,11 @@ TEST_CASE("file writer: commit replaces, no commit leaves all as it was") {
 }
 
 TEST_CASE("file writer: failures name the file and the reason") {
-  REQUIRE_THROWS_WITH(write_file_atomic("/nonexistent/a", "x"),
-                      "/nonexistent/a: cannot write: No such file or directory");
+  REQUIRE_THROWS_WITH(write_file_atomic("/nonexistent/a", "x"), "/nonexistent/a: cannot write: No such file or directory");
   REQUIRE_THROWS_WITH(read_file("/nonexistent/a"), "/nonexistent/a: cannot open: No such file or directory");
   REQUIRE_THROWS_WITH(fsync_dir("/nonexistent"), "/nonexistent: cannot write: No such file or directory");
 
-  const fs::path folder = fs::temp_directory_path() / "scatterlm_file_test_full";
+  const fs::path folder = fs::temp_directory_path() / fmt::format("scatterlm_full_{}", getpid());
   fs::create_directories(folder);
   const std::string path = folder / "a";
   // A limit on the size of files stands for a full disk.

@@ -1,0 +1,317 @@
+#include "lib/io/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "lib/io/manifest.h"
+#include "lib/io/safetensors.h"
+#include "lib/util/error.h"
+#include "lib/util/file.h"
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// An empty run folder, removed at the end.
+struct Run {
+  std::string dir = fs::temp_directory_path() / fmt::format("scatterlm_checkpoint_{}", getpid());
+  Run() { fs::remove_all(dir); }
+  ~Run() { fs::remove_all(dir); }
+  std::string path(int64_t step) const { return checkpoint_path(dir, step); }
+};
+
+const at::Tensor kEmbed = at::arange(12.).reshape({3, 4}).to(at::kFloat);
+const at::Tensor kScale = at::arange(5).to(at::kBFloat16);
+
+TensorSlice slice(const std::string& name, const at::Tensor& tensor, int64_t begin, int64_t end) {
+  return {name, tensor.sizes().vec(), begin, end, tensor.flatten().slice(0, begin, end)};
+}
+TensorSlice whole(const std::string& name, const at::Tensor& tensor) { return slice(name, tensor, 0, tensor.numel()); }
+
+CheckpointContents contents(int64_t step) {
+  return {step, "model:\n  hidden_size: 4\n", {{"step", step}, {"tokens", step * 4096}}};
+}
+
+std::vector<TensorSlice> tensors() { return {whole("embed.weight", kEmbed), whole("norm.weight", kScale)}; }
+
+std::string save(const Run& run, int64_t step) { return save_checkpoint(run.dir, contents(step), tensors()); }
+
+/// Every rank in a thread of its own; returns each rank's error, empty for none.
+std::vector<std::string> save_ranks(const Run& run, int64_t step, const std::vector<std::vector<TensorSlice>>& slices) {
+  const auto world = static_cast<int64_t>(slices.size());
+  std::barrier<> barrier(world);
+  std::vector<std::string> errors(slices.size());
+  std::vector<std::thread> ranks;
+  for (int64_t rank = 0; rank < world; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        save_checkpoint(run.dir, contents(step), slices[rank], {rank, world, [&] { barrier.arrive_and_wait(); }});
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+  return errors;
+}
+
+/// Replaces a file and the hashes that guard it, as somebody with intent would.
+void forge_manifest(const std::string& folder, const std::string& text) {
+  std::ofstream(folder + "/manifest.json") << text;
+  std::ofstream(folder + "/manifest.xxh3") << hash_hex(text) << "\n";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  REQUIRE(text.find(from) != text.npos);
+  return text.replace(text.find(from), from.size(), to);
+}
+
+size_t num_entries(const std::string& dir) { return std::distance(fs::directory_iterator(dir), {}); }
+
+void flip_bit(const std::string& path, std::streamoff at, int bit) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ (1 << bit)));
+}
+
+}  // namespace
+
+TEST_CASE("checkpoint: what was saved comes back") {
+  const Run run;
+  const std::string path = save(run, 1000);
+  REQUIRE(path == run.dir + "/step_00001000");
+  const CheckpointReader reader(path);
+  REQUIRE(reader.path() == path);
+  REQUIRE(reader.contents().step == 1000);
+  REQUIRE(reader.contents().config_yaml == contents(1000).config_yaml);
+  REQUIRE(reader.contents().state == contents(1000).state);
+  REQUIRE(reader.tensors().size() == 2);
+  REQUIRE(reader.tensors().at("norm.weight").dtype == at::kBFloat16);
+  REQUIRE(reader.tensors().at("embed.weight").shape == std::vector<int64_t>{3, 4});
+  REQUIRE(at::equal(reader.read("embed.weight"), kEmbed));
+  REQUIRE(at::equal(reader.read("norm.weight"), kScale));
+  REQUIRE(at::equal(reader.read("embed.weight", 5, 9), kEmbed.flatten().slice(0, 5, 9)));
+  REQUIRE(reader.read("embed.weight", 7, 7).numel() == 0);
+  REQUIRE_THROWS_WITH(reader.read("x"), path + ": no tensor is named \"x\"");
+  REQUIRE_THROWS_WITH(reader.read("norm.weight", 3, 6), path + ": tensor \"norm.weight\" has 5 elements, asked for 3 to 6");
+  REQUIRE(!verify_checkpoint(path));
+  // A whole tensor is there under its name for other programs.
+  REQUIRE(at::equal(SafetensorsFile(path + "/rank_00000.safetensors").tensor("embed.weight"), kEmbed));
+  REQUIRE(num_entries(path) == 5);
+  REQUIRE(num_entries(run.dir) == 1);
+}
+
+TEST_CASE("checkpoint: three ranks write, one reads") {
+  const Run run;
+  const auto empty = at::empty({0, 7});
+  const auto errors = save_ranks(run, 7,
+                                 {{slice("embed.weight", kEmbed, 0, 5), whole("norm.weight", kScale), whole("empty", empty)},
+                                  {slice("embed.weight", kEmbed, 5, 5)},
+                                  {slice("embed.weight", kEmbed, 10, 12), slice("embed.weight", kEmbed, 5, 10)}});
+  for (const auto& error : errors) REQUIRE(error == "");
+  const CheckpointReader reader(run.path(7));
+  REQUIRE(at::equal(reader.read("embed.weight"), kEmbed));
+  REQUIRE(at::equal(reader.read("norm.weight"), kScale));
+  REQUIRE(reader.read("empty").sizes() == at::IntArrayRef{0, 7});
+  for (int64_t begin = 0; begin <= 12; ++begin) {
+    for (int64_t end = begin; end <= 12; ++end) {
+      REQUIRE(at::equal(reader.read("embed.weight", begin, end), kEmbed.flatten().slice(0, begin, end)));
+    }
+  }
+  REQUIRE(num_entries(run.path(7)) == 7);  // the notes to rank 0 are gone
+  REQUIRE(SafetensorsFile(run.path(7) + "/rank_00002.safetensors").entries().count("embed.weight@10") == 1);
+}
+
+TEST_CASE("checkpoint: every flipped bit is found") {
+  const Run run;
+  const std::string path = save(run, 3);
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const std::string file = entry.path();
+    INFO(file);
+    const auto bytes = static_cast<int64_t>(entry.file_size());
+    for (int64_t at = 0; at < bytes; ++at) {
+      const int bit = static_cast<int>(at % 8);
+      flip_bit(file, at, bit);
+      REQUIRE(verify_checkpoint(path));
+      flip_bit(file, at, bit);
+    }
+  }
+  REQUIRE(!verify_checkpoint(path));
+}
+
+TEST_CASE("checkpoint: damage is named with its file") {
+  const Run run;
+  const std::string path = save(run, 3);
+  const std::string rank = path + "/rank_00000.safetensors";
+  const std::string hint = "; use another checkpoint or restore the file";
+  SECTION("a changed byte") {
+    const std::string before = hash_hex(read_file(rank));
+    flip_bit(rank, 100, 0);
+    REQUIRE(verify_checkpoint(path).value() ==
+            rank + ": damaged: hash " + hash_hex(read_file(rank)) + ", the manifest says " + before + hint);
+    REQUIRE_THROWS_WITH(CheckpointReader(path), ContainsSubstring(rank + ": damaged"));
+  }
+  SECTION("a cut off file") {
+    const auto size = fs::file_size(rank);
+    fs::resize_file(rank, 100);
+    REQUIRE(verify_checkpoint(path).value() == fmt::format("{}: damaged: 100 bytes, the manifest says {}{}", rank, size, hint));
+  }
+  SECTION("a missing file") {
+    fs::remove(rank);
+    REQUIRE(verify_checkpoint(path).value() == rank + ": cannot open: No such file or directory");
+  }
+  SECTION("a changed manifest") {
+    flip_bit(path + "/manifest.json", 20, 1);
+    REQUIRE(
+        verify_checkpoint(path).value() ==
+        path +
+            "/manifest.json: damaged: its hash is not the one in manifest.xxh3; use another checkpoint or restore the folder");
+  }
+}
+
+TEST_CASE("checkpoint: a manifest that asks for nonsense is refused") {
+  const Run run;
+  const auto errors = save_ranks(
+      run, 3, {{slice("embed.weight", kEmbed, 0, 5), whole("norm.weight", kScale)}, {slice("embed.weight", kEmbed, 5, 12)}});
+  for (const auto& error : errors) REQUIRE(error == "");
+  const std::string path = run.path(3), where = path + "/manifest.json";
+  const std::string text = read_file(where);
+  struct Case {
+    std::string from, to, message;
+  };
+  const Case cases[] = {
+      {"\"format\": 1", "\"format\": 2", "format 2 is not known, this program reads format 1"},
+      {"\"step\": 3", "\"step\": -3", "'step' is not a count"},
+      {"\"step\": 3", "\"step\": 3.0", "'step' is not a count"},
+      {"\"step\": 3,", "", "'step' is missing"},
+      {"\"step\": 3", "\"step\": 3, \"step\": 4", "key \"step\" is given twice"},
+      {"\"name\": \"rank_00000", "\"name\": \"../rank_00000",
+       "\"../rank_00000.safetensors\" is not a file name that a checkpoint has"},
+      {"\"name\": \"rank_00000", "\"name\": \"a/rank_00000",
+       "\"a/rank_00000.safetensors\" is not a file name that a checkpoint has"},
+      {"\"name\": \"rank_00000", "\"name\": \"rank_00001", "file rank_00001.safetensors is listed twice"},
+      {"\"name\": \"rank_00000", "\"name\": \"rank_00007",
+       "tensor \"embed.weight\": file \"rank_00000.safetensors\" is not listed"},
+      {"\"name\": \"state.json", "\"name\": \"other.json", ""},
+      {"\"F32\"", "\"F31\"", "tensor \"embed.weight\": dtype \"F31\" is not supported"},
+      {"\"begin\": 5", "\"begin\": 4", "tensor \"embed.weight\": slices overlap at element 4"},
+      {"\"begin\": 5", "\"begin\": 6", "tensor \"embed.weight\": elements 5 to 5 are missing"},
+      {"\"end\": 12", "\"end\": 11", "tensor \"embed.weight\": elements 11 to 11 are missing"},
+      {"\"end\": 12", "\"end\": 13", "tensor \"embed.weight\": slice ends at 13 of 12 elements"},
+      {"\"tensors\": {", "\"tensors\": [], \"x\": {", "'tensors' is not an object"},
+  };
+  for (const auto& c : cases) {
+    INFO(c.to);
+    forge_manifest(path, replaced(text, c.from, c.to));
+    const auto problem = verify_checkpoint(path);
+    REQUIRE(problem);
+    if (!c.message.empty()) REQUIRE(*problem == where + ": " + c.message);
+  }
+  forge_manifest(path, replaced(text, "\"shape\": [\n    3,\n    4", "\"shape\": [\n    4,\n    3"));
+  REQUIRE(!verify_checkpoint(path));  // parts have no shape of their own
+  forge_manifest(path, replaced(text, "\"F32\"", "\"I32\""));
+  REQUIRE(verify_checkpoint(path).value() ==
+          path + "/rank_00000.safetensors: does not hold tensor \"embed.weight@0\" as the manifest says");
+}
+
+TEST_CASE("checkpoint: saving the same step again replaces it") {
+  const Run run;
+  save(run, 5);
+  save_checkpoint(run.dir, contents(5), {whole("other", kScale)});
+  const CheckpointReader reader(run.path(5));
+  REQUIRE(reader.tensors().size() == 1);
+  REQUIRE(at::equal(reader.read("other"), kScale));
+  REQUIRE(num_entries(run.dir) == 1);
+}
+
+TEST_CASE("checkpoint: a failed save leaves the others as they were") {
+  const Run run;
+  save(run, 1);
+  SECTION("a full disk") {
+    rlimit old{};
+    getrlimit(RLIMIT_FSIZE, &old);
+    const rlimit tight{200, old.rlim_max};  // stands for it
+    std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    const std::string unfinished = run.dir + "/.tmp_step_00000002/rank_00000.safetensors";
+    REQUIRE_THROWS_WITH(save(run, 2), unfinished + ": cannot write: File too large");
+    setrlimit(RLIMIT_FSIZE, &old);
+  }
+  SECTION("one of several ranks fails") {
+    const TensorSlice wrong{"embed.weight", {3, 4}, 0, 12, kScale};
+    const auto errors = save_ranks(run, 2, {tensors(), {wrong}, {}});
+    REQUIRE(errors[0] == run.path(2) + ": not saved: rank 1 has not written its part");
+    REQUIRE(errors[1] == "[save_checkpoint] \"embed.weight\": elements 0 to 12 of shape [3, 4], with data of shape [5]");
+  }
+  SECTION("ranks that write the same elements") {
+    const auto errors = save_ranks(run, 2, {tensors(), {whole("norm.weight", kScale)}});
+    REQUIRE(errors[0] == run.path(2) + ": tensor \"norm.weight\": slices overlap at element 0");
+  }
+  SECTION("elements that nobody writes") {
+    REQUIRE_THROWS_WITH(save_checkpoint(run.dir, contents(2), {slice("norm.weight", kScale, 1, 5)}),
+                        run.path(2) + ": tensor \"norm.weight\": elements 0 to 0 are missing");
+  }
+  SECTION("ranks that disagree on a shape") {
+    const TensorSlice other{"norm.weight", {7}, 5, 7, at::ones({2}, at::kBFloat16)};
+    const auto errors = save_ranks(run, 2, {tensors(), {other}});
+    REQUIRE_THAT(errors[0], ContainsSubstring("tensor \"norm.weight\" has slices of different dtype or shape"));
+  }
+  REQUIRE(num_entries(run.dir) == 1);
+  REQUIRE(!verify_checkpoint(run.path(1)));
+}
+
+TEST_CASE("checkpoint: a run folder that cannot be made") {
+  const Run run;
+  std::ofstream(run.dir) << "a file";
+  REQUIRE_THROWS_WITH(save(run, 1), run.dir + "/.tmp_step_00000001: cannot create: Not a directory");
+}
+
+TEST_CASE("checkpoint: list, find and prune") {
+  const Run run;
+  REQUIRE(list_checkpoints(run.dir).empty());
+  REQUIRE_THROWS_WITH(find_checkpoints(run.dir), ContainsSubstring(run.dir + ": neither a checkpoint"));
+  for (const int64_t step : {10, 20, 30, 40, 123456789}) save(run, step);
+  for (const char* other : {"step_50", "step_0000005x", ".tmp_step_00000050", "logs", "step_-0000001"}) {
+    fs::create_directories(run.dir + "/" + other);
+  }
+  std::ofstream(run.dir + "/step_00000060") << "a file";
+  REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{10, 20, 30, 40, 123456789});
+  REQUIRE(find_checkpoints(run.dir).back() == run.path(123456789));
+  REQUIRE(find_checkpoints(run.path(20)) == std::vector{run.path(20)});
+
+  prune_checkpoints(run.dir, 2, 20);
+  REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{20, 40, 123456789});
+  REQUIRE(!fs::exists(run.dir + "/.tmp_step_00000050"));
+  REQUIRE(fs::exists(run.dir + "/logs"));
+  prune_checkpoints(run.dir, 1, 0);
+  REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{123456789});
+  prune_checkpoints(run.dir, 5, 0);
+  REQUIRE(list_checkpoints(run.dir).size() == 1);
+}
+
+TEST_CASE("checkpoint: the newest good one is opened") {
+  const Run run;
+  REQUIRE(!open_latest_checkpoint(run.dir));
+  for (const int64_t step : {1, 2, 3}) save(run, step);
+  fs::create_directories(run.dir + "/.tmp_step_00000004");  // a save that a crash cut off
+  REQUIRE(open_latest_checkpoint(run.dir)->contents().step == 3);
+  flip_bit(run.path(3) + "/rank_00000.safetensors", 100, 2);
+  REQUIRE(open_latest_checkpoint(run.dir)->contents().step == 2);
+  fs::remove(run.path(2) + "/manifest.json");
+  REQUIRE(open_latest_checkpoint(run.dir)->contents().step == 1);
+  fs::remove_all(run.path(1));
+  REQUIRE_THROWS_WITH(open_latest_checkpoint(run.dir),
+                      run.dir + ": none of its 2 checkpoints can be read (see above); start anew with --resume none");
+}
