@@ -1,0 +1,94 @@
+#include "lib/report/report.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "lib/train/flops.h"
+#include "lib/util/error.h"
+#include "lib/util/gpu.h"
+#include "lib/util/memory.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+/// Makes the folder and names something in it.
+std::string path_in(const std::string& run_dir, const char* name) {
+  std::error_code error;
+  std::filesystem::create_directories(run_dir, error);
+  if (error) fail_user("{}: cannot make the folder of the run: {}; give another one with --run-dir", run_dir, error.message());
+  return run_dir + "/" + name;
+}
+
+std::optional<PeakFlops> peak_of(const Numerics& numerics) {
+  if (!numerics.device.is_cuda() || numerics.dtype != at::kBFloat16) return std::nullopt;
+  return peak_bfloat16(gpus().at(static_cast<size_t>(numerics.device.index())).name);
+}
+
+}  // namespace
+
+std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir) {
+  const std::string validation = last.val_loss ? fmt::format(" | validation {:.4f}", *last.val_loss) : "";
+  return fmt::format("done {}/{} | {} tokens | loss {:.4f}{} | mem {:.1f} GiB | {} | {}", last.step, last.total_steps,
+                     format_count(static_cast<double>(last.tokens)), last.loss, validation, last.mem_gib,
+                     format_duration(seconds), run_dir);
+}
+
+Report::Report(std::string run_dir, const Config& config, const Numerics& numerics, int64_t resume_step, std::FILE* out)
+    : run_dir_(std::move(run_dir)),
+      device_(numerics.device),
+      tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),
+      flops_per_token_(flops_per_token(config.model, config.train.sequence_length)),
+      console_(out),
+      metrics_(path_in(run_dir_, "metrics.jsonl"), resume_step) {
+  if (config.log.tensorboard) tensorboard_.emplace(path_in(run_dir_, "tensorboard"), resume_step);
+  if (const auto peak = peak_of(numerics)) {
+    peak_flops_ = peak->flops;
+    console_.print(fmt::format("mfu is of {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));
+  }
+}
+
+void Report::step(StepReport report) {
+  report.tok_s = 1000 * tokens_per_step_ / report.step_ms;
+  report.flops_per_token = flops_per_token_;
+  if (peak_flops_) report.mfu = report.tok_s * flops_per_token_ / *peak_flops_;
+  report.mem_gib = peak_memory_gib(device_);
+  console_.step(report);
+  metrics_.write(report);
+  if (tensorboard_) write_tensorboard(report);
+  last_ = std::move(report);
+}
+
+void Report::write_tensorboard(const StepReport& report) {
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto scalar = [&](const std::string& tag, double value) { tensorboard_->scalar(tag, value, report.step, now); };
+  scalar("train/loss", report.loss);
+  scalar("train/grad_norm", report.grad_norm);
+  scalar("train/lr", report.lr);
+  scalar("train/step_ms", report.step_ms);
+  scalar("train/tok_s", report.tok_s);
+  scalar("train/mem_gib", report.mem_gib);
+  scalar("train/nonfinite_steps", static_cast<double>(report.nonfinite_steps));
+  if (report.mfu) scalar("train/mfu", *report.mfu);
+  if (report.val_loss) scalar("validation/loss", *report.val_loss);
+  if (!report.routers.empty()) {
+    scalar("train/aux_loss", report.aux_loss);
+    scalar("train/z_loss", report.z_loss);
+  }
+  for (const RouterReport& router : report.routers) {
+    scalar("router/" + router.name + "/load_max_mean", router.load_max_mean);
+    scalar("router/" + router.name + "/dead_experts", static_cast<double>(router.dead_experts));
+    scalar("router/" + router.name + "/entropy", router.entropy);
+  }
+  tensorboard_->flush();
+}
+
+void Report::summary() {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  console_.print(summary_line(last_, seconds, run_dir_));
+}
+
+}  // namespace scatterlm

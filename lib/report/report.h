@@ -1,0 +1,45 @@
+// Everything that a training run says about its steps: console, metrics.jsonl, TensorBoard.
+#pragma once
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "lib/config/config.h"
+#include "lib/report/console.h"
+#include "lib/report/metrics.h"
+#include "lib/report/tensorboard.h"
+#include "lib/train/numerics.h"
+#include "lib/train/step_report.h"
+
+namespace scatterlm {
+
+/// "done 610/610 | 2.5M tokens | loss 2.3012 | validation 2.0513 | mem 0.9 GiB | 1m52s | runs/quickstart"
+std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir);
+
+class Report {
+ public:
+  /// Makes run_dir if need be. What was reported there of steps after resume_step is forgotten: the run takes them again.
+  Report(std::string run_dir, const Config& config, const Numerics& numerics, int64_t resume_step, std::FILE* out = stdout);
+
+  /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
+  void step(StepReport report);
+
+  /// Ends the run on the console.
+  void summary();
+
+ private:
+  void write_tensorboard(const StepReport& report);
+
+  std::string run_dir_;
+  at::Device device_;
+  double tokens_per_step_, flops_per_token_;
+  std::optional<double> peak_flops_;  ///< per second
+  Console console_;
+  MetricsWriter metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  StepReport last_;
+};
+
+}  // namespace scatterlm
