@@ -21,9 +21,12 @@ double total_bytes(const Manifest& manifest) {
   return bytes;
 }
 
-/// Reads no tensor, so that a checkpoint of any size shows at once.
+/// Reads no tensors, so that a checkpoint of any size shows at once.
 void inspect_checkpoint(const std::string& path) {
   const Manifest manifest = read_manifest(path);
+  for (const auto& file : manifest.files) {
+    if (!file.name.ends_with(".safetensors")) check_file(path, file);
+  }
   const auto state = parse_json(read_file(path + "/state.json"), path + "/state.json");
   std::cout << fmt::format("{}\n", path);
   std::cout << fmt::format("step    {}\n", manifest.step);

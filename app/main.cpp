@@ -1,1 +1,39 @@
-int main() { return 0; }
+#include <CLI/CLI.hpp>
+#include <new>
+
+#include "app/commands.h"
+#include "lib/util/error.h"
+#include "lib/util/log/log.h"
+#include "lib/util/version/version.h"
+
+int main(int argc, char** argv) {
+  using namespace scatterlm;
+  CLI::App app{"Trains Mixture-of-Experts language models: scatterlm COMMAND --help says more."};
+  app.name("scatterlm");
+  app.footer("Example:\n  scatterlm train configs/quickstart.yaml");
+  app.set_version_flag("--version", [] { return version_text(); });
+  app.require_subcommand(1);
+  int exit_code = kExitDone;
+  try {
+    add_train(app, exit_code);
+    add_eval(app, exit_code);
+    add_generate(app, exit_code);
+    add_data(app, exit_code);
+    add_checkpoint(app, exit_code);
+    add_config(app, exit_code);
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    log_error(error.what());
+    return kExitUser;
+  } catch (const Error& error) {
+    log_error(error.what());
+    return error.code();
+  } catch (const std::exception& error) {
+    // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.
+    const std::string text = error.what();
+    log_error(text.substr(0, text.find('\n')));
+    return kExitFailure;
+  }
+  return exit_code;
+}

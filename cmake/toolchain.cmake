@@ -13,7 +13,7 @@ if(EXISTS /usr/libexec/mold/ld)
   add_link_options(-B/usr/libexec/mold)  # GCC 11 knows no -fuse-ld=mold, but takes `ld` from a -B folder
 endif()
 
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
                     $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 # at::parallel_for is a plain loop in code compiled without OpenMP. -ffp-contract=off: same bits whatever the vector width.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp> $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)

@@ -1,9 +1,5 @@
 #include "lib/train/flops.h"
 
-#include <fmt/format.h>
-
-#include "lib/util/text.h"
-
 namespace scatterlm {
 namespace {
 
@@ -93,13 +89,6 @@ double flops_per_token(const ModelConfig& config, int64_t sequence_length) {
     flops += 12.0 * static_cast<double>(query_width(config, kind.attention)) * static_cast<double>(sequence_length) / 2;
   }
   return flops;
-}
-
-std::string describe_model(const Config& config) {
-  const ModelSize size = model_size(config.model);
-  return fmt::format("{} parameters ({} active), {} FLOPs per token", format_count(static_cast<double>(size.total)),
-                     format_count(static_cast<double>(size.active)),
-                     format_count(flops_per_token(config.model, config.train.sequence_length)));
 }
 
 std::optional<PeakFlops> peak_bfloat16(std::string_view gpu_name) {

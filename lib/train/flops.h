@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "lib/config/config.h"
@@ -11,7 +10,7 @@ namespace scatterlm {
 
 struct ModelSize {
   int64_t total = 0;   ///< all trained values
-  int64_t active = 0;  ///< those that one token meets: without the experts that it is not sent to
+  int64_t active = 0;  ///< without the experts that a token is not sent to; the embedding counts in full
   /// Active values that multiply activations: neither norms nor biases, and the embedding only as output head.
   int64_t active_matmul = 0;
 };
@@ -26,9 +25,6 @@ ModelSize model_size(const ModelConfig& config);
 /// half is the causal mask: on average a query sees half of the sequence (the paper does not take it off).
 /// Recomputation does not count.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
-
-/// "1.2M parameters (0.9M active), 5.4M FLOPs per token"
-std::string describe_model(const Config& config);
 
 struct PeakFlops {
   double flops;            ///< per second

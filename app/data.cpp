@@ -1,0 +1,64 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "app/commands.h"
+#include "lib/data/inspect.h"
+#include "lib/data/prepare.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+void print_split(const char* name, const PreparedSplit& split) {
+  if (split.documents == 0) return;
+  std::cout << fmt::format("{}: {} documents, {} tokens in {}", name, split.documents, split.tokens, split.files.front());
+  if (split.files.size() > 1) std::cout << fmt::format(" .. {}", split.files.back());
+  std::cout << std::endl;
+}
+
+void add_prepare(CLI::App& data) {
+  auto* command = data.add_subcommand("prepare", "Turn text files into token files for training and validation");
+  auto options = std::make_shared<PrepareOptions>();
+  command->add_option("inputs", options->inputs, "Text files, and folders to search for them")->required();
+  command->add_option("--out", options->out, "Folder to write train.bin and val.bin to")->required();
+  command->add_option("--glob", options->glob, "Names of the files to take from folders")->capture_default_str();
+  command->add_option("--val-every", options->val_every, "Hold out every n-th file, in bytewise order of their paths; 0 = none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--shard-tokens", options->shard_tokens, "Split the training tokens into train_000000.bin, ... of this many; 0 = one file")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+  command->add_option("--tokenizer", options->tokenizer, "How text becomes tokens: bytes")->capture_default_str();
+  command->footer("Example:\n  scatterlm data prepare src --glob '*.cpp' --val-every 50 --out data/src");
+  command->callback([options] {
+    const Prepared prepared = prepare(*options);
+    print_split("train", prepared.train);
+    print_split("validation", prepared.validation);
+  });
+}
+
+void add_inspect(CLI::App& data) {
+  auto* command = data.add_subcommand("inspect", "Show what is in token files: format, counts, common tokens, samples");
+  auto options = std::make_shared<InspectOptions>();
+  command->add_option("path", options->path, "Token file, shard pattern or Megatron prefix")->required();
+  const std::map<std::string, TokenWidth> widths = {{"auto", TokenWidth::kAuto}, {"uint16", TokenWidth::kUint16}, {"uint32", TokenWidth::kUint32}};
+  command->add_option("--raw-dtype", options->raw_dtype, "Width of tokens in files without a header: uint16 or uint32")
+      ->transform(CLI::Transformer(widths));
+  command->add_option("--samples", options->samples, "Random places to show")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str();
+  command->add_option("--tokenizer", options->tokenizer, "How to show tokens as text: bytes")->capture_default_str();
+  command->footer("Example:\n  scatterlm data inspect 'data/headers/*.bin' --samples 2");
+  command->callback([options] { std::cout << inspect(*options); });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, int&) {
+  auto* command = app.add_subcommand("data", "Make and look at token files");
+  command->require_subcommand(1);
+  command->footer("Example:\n  scatterlm data prepare src --glob '*.cpp' --val-every 50 --out data/src");
+  add_prepare(*command);
+  add_inspect(*command);
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,50 @@
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <iostream>
+
+#include "app/commands.h"
+#include "lib/train/checkpointing.h"
+#include "lib/train/evaluate.h"
+#include "lib/train/numerics.h"
+#include "lib/train/trained_model.h"
+#include "lib/util/error.h"
+#include "lib/util/progress.h"
+
+namespace scatterlm {
+namespace {
+
+struct EvalOptions {
+  std::string path;
+  std::vector<std::string> data;
+  int64_t tokens = 0;
+};
+
+void evaluate_checkpoint(const EvalOptions& options) {
+  auto trained = load_trained_model(options.path);
+  auto& config = trained.config;
+  if (!options.data.empty()) {
+    config.data.validation.clear();
+    for (const auto& path : options.data) config.data.validation.push_back({path, 1});
+  }
+  if (config.data.validation.empty()) fail_user("{}: its configuration names no data.validation; give --data PATH", options.path);
+  EvalReader reader(config.data, config.model.vocab_size, config.train.sequence_length, options.tokens);
+  Progress progress("evaluating", reader.num_tokens(), "tokens");
+  const auto result = evaluate(*trained.model, reader, sequences_per_pass(config.train), [&](int64_t done) { progress.update(done); });
+  progress.finish();
+  std::cout << fmt::format("{}: validation loss {:.4f} nats/token, perplexity {:.3f}, {} tokens\n", trained.checkpoint, result.loss,
+                           std::exp(result.loss), result.tokens);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, int&) {
+  auto* command = app.add_subcommand("eval", "Loss of a checkpoint on held-out text");
+  auto options = std::make_shared<EvalOptions>();
+  command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
+  command->add_option("--data", options->data, "Token files in place of the configuration's data.validation");
+  command->add_option("--tokens", options->tokens, "Tokens to evaluate; 0 = all")->check(CLI::NonNegativeNumber);
+  command->footer("Example:\n  scatterlm eval runs/quickstart");
+  command->callback([options] { evaluate_checkpoint(*options); });
+}
+
+}  // namespace scatterlm

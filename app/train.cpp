@@ -1,0 +1,103 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "app/commands.h"
+#include "lib/config/load.h"
+#include "lib/report/console.h"
+#include "lib/report/report.h"
+#include "lib/train/checkpointing.h"
+#include "lib/train/evaluate.h"
+#include "lib/train/flops.h"
+#include "lib/train/numerics.h"
+#include "lib/train/run_folder.h"
+#include "lib/train/step_clock.h"
+#include "lib/train/stop.h"
+#include "lib/train/trainer.h"
+#include "lib/util/error.h"
+#include "lib/util/file.h"
+#include "lib/util/log/log.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+struct TrainOptions {
+  std::string config, run_dir, resume = "auto";
+  std::vector<std::string> sets;
+  bool dry_run = false;
+};
+
+bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
+
+ExitCode train(const TrainOptions& options) {
+  Phases phases;
+  const Config config = load_config(options.config, options.sets);
+  const auto run_dir = run_folder(config, options.config, options.run_dir);
+  const StopRequest stop(config.train.max_minutes);
+  const auto numerics = set_up_numerics(config.train);
+  const auto comm = make_single_comm();
+  phases.done("device", describe(numerics));
+
+  const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
+  Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());
+  std::optional<EvalReader> validation;
+  if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
+  phases.done("data", loader.describe());
+
+  nn::Model model(config.model, numerics.options(), *comm, config.train.seed,
+                  config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
+  AdamW optimizer(config.optim, model.units(), config.train.seed);
+  Trainer trainer(config, *comm, model, optimizer, loader);
+  const auto size = model_size(config.model);
+  phases.done("model", fmt::format("{} parameters, {} active, {}FLOP a token", format_count(size.total), format_count(size.active),
+                                   format_count(flops_per_token(config.model, length))));
+
+  if (const auto checkpoint = checkpoint_to_resume(run_dir, options.resume)) {
+    resume_training(*checkpoint, config, trainer, model, optimizer, *comm);
+    phases.done("resume", checkpoint->path());
+  }
+  if (options.dry_run) return kExitDone;
+
+  Report report(run_dir, config, numerics, trainer.steps());
+  write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+  StepClock clock;
+  while (trainer.steps() < trainer.total_steps()) {
+    trainer.step();
+    clock.count_step();
+    const int64_t step = trainer.steps();
+    const auto reason = stop.reason();
+    const bool last = step == trainer.total_steps(), stopping = last || !reason.empty();
+    const bool evaluating = validation && (last || is_due(step, config.train.eval_interval));
+    const bool saving = stopping || is_due(step, config.checkpoint.save_interval);
+    if (!evaluating && !saving && !is_due(step, config.log.interval)) continue;
+
+    auto line = trainer.report();  // waits for the device
+    line.step_ms = clock.mean_ms();
+    if (evaluating) line.val_loss = evaluate(model, *validation, sequences_per_pass(config.train)).loss;
+    report.step(line);
+    if (saving) save_training(run_dir, config, trainer, model, optimizer, *comm);
+    if (!last && stopping) {
+      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, trainer.total_steps(), run_dir));
+      return kExitRestart;
+    }
+    clock.restart();
+  }
+  report.summary();
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("train", "Train a model, or go on with a run");
+  auto options = std::make_shared<TrainOptions>();
+  command->add_option("config", options->config, "Configuration file")->required();
+  command->add_option("--set", options->sets, "Override a key: a.b=c; may be repeated")->allow_extra_args(false);
+  command->add_option("--resume", options->resume, "auto: go on from the run's newest good checkpoint; none: from scratch; or a checkpoint folder");
+  command->add_option("--run-dir", options->run_dir, "Folder of the run, in place of run.dir/run.name");
+  command->add_flag("--dry-run", options->dry_run, "Check everything, print sizes, train nothing");
+  command->footer("Example:\n  scatterlm train configs/quickstart.yaml --set optim.lr=0.002 --run-dir runs/trial");
+  command->callback([options, &exit_code] { exit_code = train(*options); });
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,157 @@
+#include "lib/train/checkpointing.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lib/config/difference.h"
+#include "lib/config/load.h"
+#include "lib/util/error.h"
+#include "lib/util/log/log.h"
+
+namespace scatterlm {
+namespace {
+
+constexpr const char* kExpAvg = "exp_avg/";
+constexpr const char* kExpAvgSq = "exp_avg_sq/";
+
+/// Calls visit(param, shard, first, count): elements first.. of a parameter that stand in the shard; data offset in the shard.
+template <class F>
+void for_each_piece(AdamW& optimizer, F&& visit) {
+  for (auto& shard : optimizer.shards()) {
+    for (const auto& p : shard.unit->params()) {
+      const int64_t from = std::max(shard.unit->shard_begin(), p.offset);
+      const int64_t to = std::min(shard.unit->shard_end(), p.offset + p.numel);
+      if (from < to) visit(p, shard, from - p.offset, to - from, from - shard.unit->shard_begin());
+    }
+  }
+}
+
+std::string bias_name(const nn::Router& router) { return router.name + ".bias"; }
+
+std::vector<TensorSlice> training_slices(nn::Model& model, AdamW& optimizer, const Comm& comm) {
+  std::vector<TensorSlice> slices;
+  for_each_piece(optimizer, [&](const Param& p, AdamW::Shard& shard, int64_t first, int64_t count, int64_t at) {
+    auto add = [&](const std::string& prefix, const at::Tensor& flat) {
+      slices.push_back({prefix + p.name, p.shape, first, first + count, flat.narrow(0, at, count)});
+    };
+    add("", shard.weights);
+    add(kExpAvg, shard.exp_avg);
+    add(kExpAvgSq, shard.exp_avg_sq);
+  });
+  for (const auto* router : model.routers()) {
+    if (router->bias.defined() && comm.rank() == 0) {
+      slices.push_back({bias_name(*router), {router->num_experts}, 0, router->num_experts, router->bias});
+    }
+  }
+  return slices;
+}
+
+/// Keys of `model` that change how it is trained, not what it computes.
+bool is_architecture(const std::string& key) {
+  static const std::vector<std::string> training = {"model.initializer_range", "model.router.aux_loss_coef",
+                                                    "model.router.z_loss_coef", "model.router.bias_update_rate"};
+  return key.starts_with("model.") && std::find(training.begin(), training.end(), key) == training.end();
+}
+
+/// Another architecture is refused; every other difference is said.
+void check_same_model(const CheckpointReader& reader, const Config& config) {
+  const auto changed = differences(checkpoint_config(reader), config);
+  for (const auto& [key, stored, now] : changed) {
+    if (is_architecture(key)) {
+      fail_user("{}: {} is {} in the checkpoint and {} in this configuration; train from scratch in another --run-dir, or set it back",
+                reader.path(), key, stored, now);
+    }
+  }
+  for (const auto& [key, stored, now] : changed) log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
+}
+
+/// The first tensor of the model that the checkpoint lacks or has in another shape, or the first one that the model lacks.
+void check_same_tensors(const CheckpointReader& reader, const nn::Model& model) {
+  const auto& stored = reader.tensors();
+  size_t known = 0;
+  for (const auto& unit : model.units()) {
+    for (const auto& p : unit->params()) {
+      const auto found = stored.find(p.name);
+      if (found == stored.end()) fail_user("{}: has no tensor '{}', which this model needs", reader.path(), p.name);
+      if (found->second.shape != p.shape) {
+        fail_user("{}: tensor '{}' is [{}], this model needs [{}]", reader.path(), p.name, fmt::join(found->second.shape, ", "),
+                  fmt::join(p.shape, ", "));
+      }
+      known++;
+    }
+  }
+  size_t weights = 0;
+  for (const auto& [name, logical] : stored) {
+    if (!name.starts_with(kExpAvg) && !name.starts_with(kExpAvgSq) && !name.ends_with(".router.bias")) weights++;
+  }
+  if (weights != known) fail_user("{}: holds {} weight tensors, this model has {}", reader.path(), weights, known);
+}
+
+void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
+  for (auto* router : model.routers()) {
+    if (!router->bias.defined()) continue;
+    const auto name = bias_name(*router);
+    if (!reader.tensors().count(name)) fail_user("{}: has no tensor '{}', which router.balance: bias needs", reader.path(), name);
+    router->bias.copy_(reader.read(name));
+  }
+}
+
+}  // namespace
+
+std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
+                          AdamW& optimizer, Comm& comm) {
+  const auto slices = training_slices(model, optimizer, comm);
+  for (const auto& slice : slices) {
+    if (!at::isfinite(slice.data).all().item<bool>()) {
+      fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", trainer.steps(), slice.name);
+    }
+  }
+  const CheckpointContents contents{trainer.steps(), dump_config(config), trainer.state()};
+  const auto path = save_checkpoint(run_dir, contents, slices, {comm.rank(), comm.world(), [&] { comm.barrier(); }});
+  if (comm.rank() == 0) prune_checkpoints(run_dir, config.checkpoint.keep_last, config.checkpoint.keep_every);
+  return path;
+}
+
+void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,
+                     Comm& comm) {
+  check_same_model(reader, config);
+  check_same_tensors(reader, model);
+  for_each_piece(optimizer, [&](const Param& p, AdamW::Shard& shard, int64_t first, int64_t count, int64_t at) {
+    auto load = [&](const std::string& prefix, const at::Tensor& flat) {
+      flat.narrow(0, at, count).copy_(reader.read(prefix + p.name, first, first + count));
+    };
+    load("", shard.weights);
+    load(kExpAvg, shard.exp_avg);
+    load(kExpAvgSq, shard.exp_avg_sq);
+  });
+  optimizer.write_parameters();
+  load_router_biases(reader, model);
+  trainer.load_state(reader.contents().state);
+  comm.barrier();
+}
+
+void load_weights(const CheckpointReader& reader, nn::Model& model) {
+  check_same_tensors(reader, model);
+  for (const auto& unit : model.units()) {
+    for (const auto& p : unit->params()) {
+      unit->flat_params().narrow(0, p.offset, p.numel).copy_(reader.read(p.name, 0, p.numel));
+    }
+  }
+  load_router_biases(reader, model);
+}
+
+Config checkpoint_config(const CheckpointReader& reader) {
+  return parse_config(reader.contents().config_yaml, reader.path() + "/config.yaml");
+}
+
+CheckpointReader open_checkpoint(const std::string& path) {
+  if (std::filesystem::exists(std::filesystem::path(path) / "manifest.json")) return CheckpointReader(path);
+  if (!std::filesystem::is_directory(path)) fail_user("{}: no such run or checkpoint folder", path);
+  if (auto reader = open_latest_checkpoint(path)) return std::move(*reader);
+  fail_user("{}: holds no checkpoint; train first: scatterlm train CONFIG", path);
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,31 @@
+// What a checkpoint holds of a training run, and how a run or a model comes back from it.
+#pragma once
+#include <string>
+
+#include "lib/config/config.h"
+#include "lib/dist/comm.h"
+#include "lib/io/checkpoint.h"
+#include "lib/nn/model.h"
+#include "lib/optim/adamw.h"
+#include "lib/train/trainer.h"
+
+namespace scatterlm {
+
+/// Saves RUN/step_N and prunes old ones. Refuses weights that are not finite. Returns the new folder.
+std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
+                          Comm& comm);
+
+/// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
+void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,
+                     Comm& comm);
+
+/// Weights and router biases only, for evaluation and generation.
+void load_weights(const CheckpointReader& reader, nn::Model& model);
+
+/// The configuration stored in a checkpoint.
+Config checkpoint_config(const CheckpointReader& reader);
+
+/// RUN/step_N itself, or the newest good checkpoint of a run folder.
+CheckpointReader open_checkpoint(const std::string& path);
+
+}  // namespace scatterlm

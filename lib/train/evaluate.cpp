@@ -1,0 +1,22 @@
+#include "lib/train/evaluate.h"
+
+#include <ATen/ATen.h>
+
+namespace scatterlm {
+
+Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences, const std::function<void(int64_t)>& progress) {
+  at::NoGradGuard no_grad;
+  auto ce_sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(model.device()));
+  Evaluation result;
+  Batch batch;
+  while (reader.next(num_sequences, batch)) {
+    nn::Context context;
+    ce_sum += model.cross_entropy_sum(batch.to(model.device()), context);
+    result.tokens += batch.target_BS.numel();
+    if (progress) progress(result.tokens);
+  }
+  result.loss = ce_sum.item<double>() / static_cast<double>(result.tokens);
+  return result;
+}
+
+}  // namespace scatterlm

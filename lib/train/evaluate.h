@@ -1,0 +1,18 @@
+#pragma once
+#include <functional>
+
+#include "lib/data/loader.h"
+#include "lib/nn/model.h"
+
+namespace scatterlm {
+
+struct Evaluation {
+  double loss = 0;     ///< mean cross-entropy, nats per token
+  int64_t tokens = 0;  ///< targets counted
+};
+
+/// One pass over the reader, `num_sequences` at a time. Routers count nothing and add no loss.
+/// `progress` is told the targets done so far.
+Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences, const std::function<void(int64_t)>& progress = {});
+
+}  // namespace scatterlm

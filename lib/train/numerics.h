@@ -1,0 +1,25 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "lib/config/config.h"
+
+namespace scatterlm {
+
+/// Where and in what precision a run computes.
+struct Numerics {
+  at::Device device;
+  at::ScalarType dtype;  ///< of weights and activations
+  bool deterministic;
+  at::TensorOptions options() const { return at::TensorOptions().dtype(dtype).device(device); }
+};
+
+/// Resolves the `auto`s of a configuration on this machine and sets threads and determinism of the process.
+/// Throws Error if a GPU is asked for and there is none.
+Numerics set_up_numerics(const TrainConfig& config);
+
+/// "CPU, 2 threads, float32, deterministic", or the GPU's name in place of the threads.
+std::string describe(const Numerics& numerics);
+
+}  // namespace scatterlm

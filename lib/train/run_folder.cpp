@@ -1,0 +1,29 @@
+#include "lib/train/run_folder.h"
+
+#include <filesystem>
+
+#include "lib/train/checkpointing.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+std::string run_folder(const Config& config, const std::string& config_path, const std::string& override_dir) {
+  namespace fs = std::filesystem;
+  if (!override_dir.empty()) return override_dir;
+  return fs::path(config.run.dir) / (config.run.name.empty() ? fs::path(config_path).stem().string() : config.run.name);
+}
+
+std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume) {
+  if (resume == "auto") return open_latest_checkpoint(run_dir);
+  std::optional<CheckpointReader> reader;
+  if (resume != "none") reader.emplace(open_checkpoint(resume));
+  const auto steps = list_checkpoints(run_dir);
+  const int64_t start = reader ? reader->contents().step : 0;
+  if (!steps.empty() && steps.back() > start) {
+    fail_user("{}: holds a checkpoint of step {}, so --resume {} cannot start from step {} here; give another --run-dir, or --resume auto",
+              run_dir, steps.back(), resume, start);
+  }
+  return reader;
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,36 @@
+#include "lib/train/stop.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+namespace scatterlm {
+namespace {
+
+volatile std::sig_atomic_t received = 0;  // a handler can reach nothing else
+
+void on_signal(int number) {
+  if (received != 0) _exit(128 + number);
+  received = number;
+}
+
+}  // namespace
+
+StopRequest::StopRequest(double max_minutes) : max_minutes_(max_minutes) {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (int number : {SIGINT, SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
+}
+
+std::string StopRequest::reason() const {
+  if (received != 0) return fmt::format("signal {}", strsignal(received));
+  const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - start_;
+  if (max_minutes_ > 0 && minutes.count() >= max_minutes_) return fmt::format("train.max_minutes {} is used up", max_minutes_);
+  return "";
+}
+
+}  // namespace scatterlm

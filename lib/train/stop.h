@@ -1,0 +1,21 @@
+// Requests to stop at the next step boundary: SIGINT, SIGTERM, SIGUSR1 and the time budget.
+#pragma once
+#include <chrono>
+#include <string>
+
+namespace scatterlm {
+
+class StopRequest {
+ public:
+  /// Installs the handlers; a second signal ends the process at once. max_minutes 0 = no budget.
+  explicit StopRequest(double max_minutes);
+
+  /// Why to stop, empty if not asked to.
+  std::string reason() const;
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double max_minutes_;
+};
+
+}  // namespace scatterlm

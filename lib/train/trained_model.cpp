@@ -1,0 +1,18 @@
+#include "lib/train/trained_model.h"
+
+#include "lib/train/checkpointing.h"
+
+namespace scatterlm {
+
+TrainedModel load_trained_model(const std::string& path) {
+  const auto reader = open_checkpoint(path);
+  auto config = checkpoint_config(reader);
+  config.train.device = DeviceChoice::kAuto;  // trained on a GPU, evaluated on a laptop
+  config.train.dtype = TrainDtype::kAuto;
+  const auto numerics = set_up_numerics(config.train);
+  auto model = std::make_unique<nn::Model>(config.model, numerics.options(), *make_single_comm(), config.train.seed);
+  load_weights(reader, *model);
+  return {reader.path(), std::move(config), numerics, std::move(model)};
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,154 @@
+#include "lib/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lib/config/load.h"
+#include "lib/optim/schedule.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+namespace {
+
+/// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, auxiliary loss, z-loss.
+at::Tensor router_row(const nn::Router& router, double tokens) {
+  const auto& counts = router.counts;
+  const auto mean_prob = router.prob_sum / tokens;
+  const auto entropy = -at::xlogy(mean_prob, mean_prob).sum();
+  return at::cat({at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), router.step_losses(tokens)});
+}
+
+}  // namespace
+
+int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
+  const int64_t sequences = config.global_batch_tokens / config.sequence_length;
+  if (sequences % world != 0) {
+    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally", config.global_batch_tokens, sequences, world);
+  }
+  const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : sequences / world;
+  if (sequences / world % micro != 0) {
+    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step", micro, sequences / world, world);
+  }
+  return micro;
+}
+
+Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader)
+    : config_(config),
+      comm_(comm),
+      model_(model),
+      optimizer_(optimizer),
+      loader_(loader),
+      total_steps_(scatterlm::total_steps(config.train)),
+      nonfinite_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(model.device()))) {}
+
+void Trainer::step() {
+  const auto ce_sum = accumulate_gradients();
+  reduce_gradients();
+  const auto& optim = config_.optim;
+  loss_ = ce_sum / static_cast<double>(config_.train.global_batch_tokens);
+  grad_norm_ = global_grad_norm(model_.units(), comm_);
+  const auto finite = (at::isfinite(loss_) & at::isfinite(grad_norm_)).to(at::kFloat);
+  const auto scale = optim.clip_grad_norm > 0 ? at::clamp_min(grad_norm_ / optim.clip_grad_norm, 1) : at::ones_like(grad_norm_);
+
+  steps_++;
+  optimizer_.step(learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
+  gather_parameters();
+  for (auto* router : model_.routers()) router->update_bias(finite);
+
+  const auto skipped = (1 - finite).to(at::kDouble);
+  const auto in_row = (nonfinite_.narrow(0, 1, 1) + 1) * skipped;
+  nonfinite_ = at::cat({nonfinite_.narrow(0, 0, 1) + skipped, in_row, at::maximum(in_row, nonfinite_.narrow(0, 2, 1))});
+}
+
+at::Tensor Trainer::accumulate_gradients() {
+  const auto& train = config_.train;
+  const int64_t sequences = train.global_batch_tokens / train.sequence_length;
+  const int64_t micro = sequences_per_pass(train, comm_.world()) * comm_.world();
+  for (auto& unit : model_.units()) unit->flat_grads().zero_();
+  for (auto* router : model_.routers()) router->begin_step();
+
+  const auto total = static_cast<double>(train.global_batch_tokens);
+  auto ce_sum = at::zeros({1}, nonfinite_.options());
+  for (int64_t done = 0; done < sequences; done += micro) {
+    const auto batch = loader_.next(micro).to(model_.device());
+    nn::RouterStep router_step{comm_, total, static_cast<double>((done + micro) * train.sequence_length)};
+    nn::Context context{.router_step = &router_step};
+    const auto ce = model_.cross_entropy_sum(batch, context);
+    const auto objective = router_step.loss.defined() ? ce / total + router_step.loss : ce / total;
+    torch::autograd::backward({objective}, {});
+    ce_sum += ce.detach();
+  }
+  comm_.all_reduce(ce_sum);
+  return ce_sum;
+}
+
+void Trainer::reduce_gradients() {
+  for (auto& unit : model_.units()) {
+    const int64_t begin = unit->shard_begin();
+    comm_.reduce_scatter(unit->flat_grads(), unit->flat_grads().narrow(0, begin, unit->shard_end() - begin));
+  }
+}
+
+void Trainer::gather_parameters() {
+  for (auto& unit : model_.units()) {
+    const int64_t begin = unit->shard_begin();
+    comm_.all_gather(unit->flat_params().narrow(0, begin, unit->shard_end() - begin), unit->flat_params());
+  }
+}
+
+StepReport Trainer::report() const {
+  const auto tokens = static_cast<double>(config_.train.global_batch_tokens);
+  std::vector<at::Tensor> rows{loss_, grad_norm_.to(at::kDouble), nonfinite_};
+  for (const auto* router : model_.routers()) rows.push_back(router_row(*router, tokens));
+  const auto read = at::cat(rows).cpu();  // the one wait for the device
+  const double* values = read.const_data_ptr<double>();
+
+  StepReport report;
+  report.step = steps_;
+  report.total_steps = total_steps_;
+  report.tokens = this->tokens();
+  report.lr = learning_rate(config_.optim, steps_, total_steps_);
+  report.loss = values[0];
+  report.grad_norm = values[1];
+  report.nonfinite_steps = static_cast<int64_t>(values[2]);
+  const auto longest_row = static_cast<int64_t>(values[4]);
+  values += 5;
+  for (const auto* router : model_.routers()) {
+    report.routers.push_back({.name = router->name.substr(0, router->name.rfind(".router")),
+                              .load_max_mean = values[0],
+                              .dead_experts = static_cast<int64_t>(values[1]),
+                              .entropy = values[2],
+                              .aux_loss = values[3],
+                              .z_loss = values[4]});
+    report.load_max_mean = std::max(report.load_max_mean, values[0]);
+    report.aux_loss += values[3];
+    report.z_loss += values[4];
+    values += 5;
+  }
+  if (longest_row >= config_.train.max_nonfinite_steps) {
+    fail("{} steps in a row up to step {} had a loss or gradient that is not finite; nothing of them was applied. Lower optim.lr, "
+         "raise optim.warmup_steps, or continue from an earlier checkpoint (train.max_nonfinite_steps: {})",
+         longest_row, steps_, config_.train.max_nonfinite_steps);
+  }
+  return report;
+}
+
+nlohmann::json Trainer::state() const {
+  const auto counts = nonfinite_.cpu();
+  const double* nonfinite = counts.const_data_ptr<double>();
+  return {{"step", steps_},
+          {"tokens", tokens()},
+          {"seed", config_.train.seed},
+          {"data_position", loader_.position()},
+          {"optimizer_updates", optimizer_.updates().item<double>()},
+          {"nonfinite", {nonfinite[0], nonfinite[1], nonfinite[2]}}};
+}
+
+void Trainer::load_state(const nlohmann::json& state) {
+  steps_ = state.at("step").get<int64_t>();
+  loader_.seek(state.at("data_position").get<int64_t>());
+  optimizer_.updates().fill_(state.at("optimizer_updates").get<double>());
+  nonfinite_.copy_(at::tensor(state.at("nonfinite").get<std::vector<double>>(), at::kDouble));
+}
+
+}  // namespace scatterlm

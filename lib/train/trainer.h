@@ -1,0 +1,55 @@
+// The optimiser step.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "lib/config/config.h"
+#include "lib/data/loader.h"
+#include "lib/dist/comm.h"
+#include "lib/nn/model.h"
+#include "lib/optim/adamw.h"
+#include "lib/train/step_report.h"
+
+namespace scatterlm {
+
+/// Sequences of one forward pass on one rank.
+int64_t sequences_per_pass(const TrainConfig& config, int64_t world = 1);
+
+class Trainer {
+ public:
+  Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader);
+
+  /// One optimiser step over the global batch. Only enqueues on a GPU: nothing here waits for the device.
+  void step();
+
+  /// Statistics of the last step (times and memory are the caller's). Throws Error if too many steps in a row were not finite.
+  StepReport report() const;
+
+  int64_t steps() const { return steps_; }
+  int64_t total_steps() const { return total_steps_; }
+  int64_t tokens() const { return steps_ * config_.train.global_batch_tokens; }
+
+  /// Counters and data position, for a checkpoint; the tensors are in training_slices().
+  nlohmann::json state() const;
+  void load_state(const nlohmann::json& state);
+
+ private:
+  at::Tensor accumulate_gradients();
+  void reduce_gradients();
+  void gather_parameters();
+
+  const Config& config_;
+  Comm& comm_;
+  nn::Model& model_;
+  AdamW& optimizer_;
+  Loader& loader_;
+  int64_t total_steps_;
+  int64_t steps_ = 0;
+  at::Tensor loss_;         ///< [1] fp64: mean cross-entropy of the last step
+  at::Tensor grad_norm_;    ///< [1] fp32
+  at::Tensor nonfinite_;    ///< [3] fp64: steps skipped in all, in the present row, in the longest row
+};
+
+}  // namespace scatterlm

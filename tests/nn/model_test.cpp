@@ -1,0 +1,188 @@
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "tests/nn/reference_model.h"
+#include "tests/nn/tiny.h"
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+using namespace scatterlm::test;
+
+namespace {
+
+const auto kDouble = at::TensorOptions().dtype(at::kDouble);
+
+/// The variants that a model can be built from.
+std::vector<ModelConfig> variants() {
+  std::vector<ModelConfig> all{tiny_config()};
+  auto add = [&](auto change) {
+    all.push_back(tiny_config());
+    change(all.back());
+  };
+  add([](ModelConfig& c) { c.tie_word_embeddings = false, c.attention.bias = true, c.attention.qk_norm = QkNorm::kHead, c.moa.qk_norm = QkNorm::kFull; });
+  add([](ModelConfig& c) { c.attention.qk_norm = QkNorm::kFull, c.moa.qk_norm = QkNorm::kHead, c.moe.shared_intermediate_size = 5; });
+  add([](ModelConfig& c) { c.router.score = RouterScore::kSigmoid, c.router.routed_scaling_factor = 1.7, c.moe.activation = Activation::kGeglu; });
+  add([](ModelConfig& c) { c.router.norm_topk_prob = false, c.moe.activation = Activation::kRelu2, c.dense.activation = Activation::kGelu; });
+  add([](ModelConfig& c) { c.router.topk_before_softmax = true, c.router.balance = Balance::kNone, c.dense.activation = Activation::kReglu; });
+  add([](ModelConfig& c) { c.layers = "gqa+moe, moa+dense", c.moe.num_experts_per_tok = 4, c.moa.num_experts_per_tok = 1; });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a model equals plain tensor operations, in value and in every gradient") {
+  const auto comm = make_single_comm();
+  int variant = 0;
+  for (const auto& config : variants()) {
+    INFO("variant " << variant++);
+    nn::Model model(config, kDouble, *comm, 7);
+    ReferenceModel reference(model);
+    const auto batch = random_batch(2, 5, config.vocab_size);
+    const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
+    REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);
+    torch::autograd::backward({loss}, {});
+    torch::autograd::backward({expected}, {});
+    for (const auto& unit : model.units()) {
+      for (const auto& p : unit->params()) {
+        INFO(p.name);
+        const auto wanted = reference.weights.at(p.name).grad();
+        REQUIRE(wanted.norm().item<double>() > 1e-9);  // nothing is cut off from the loss
+        REQUIRE((p.tensor.grad() - wanted).norm().item<double>() <= 1e-10 * wanted.norm().item<double>());
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients of a model equal finite differences") {
+  const auto comm = make_single_comm();
+  nn::Model model(tiny_config(), kDouble, *comm, 5);
+  const auto batch = random_batch(2, 4, 11);
+  torch::autograd::backward({objective(model, batch, *comm)}, {});
+  const double h = 1e-6;
+  for (const auto& unit : model.units()) {
+    for (const auto& p : unit->params()) {
+      double* values = unit->flat_params().mutable_data_ptr<double>() + p.offset;
+      const double* grads = unit->flat_grads().const_data_ptr<double>() + p.offset;
+      for (int64_t i = 0; i < p.numel; i += std::max<int64_t>(1, p.numel / 5)) {
+        const double kept = values[i];
+        values[i] = kept + h;
+        const double up = objective(model, batch, *comm).item<double>();
+        values[i] = kept - h;
+        const double down = objective(model, batch, *comm).item<double>();
+        values[i] = kept;
+        INFO(p.name << "[" << i << "]");
+        REQUIRE(std::abs((up - down) / (2 * h) - grads[i]) < 1e-7);
+      }
+    }
+  }
+}
+
+TEST_CASE("initial weights depend on seed and name alone") {
+  const auto comm = make_single_comm();
+  auto config = tiny_config();
+  nn::Model first(config, at::kFloat, *comm, 1), again(config, at::kFloat, *comm, 1), other(config, at::kFloat, *comm, 2);
+  config.layers = "moa+moe, gqa+moe";  // the first layer keeps its names and shapes
+  nn::Model deeper(config, at::kFloat, *comm, 1);
+  const auto flat = [](const nn::Model& m) { return m.units()[1]->flat_params(); };
+  REQUIRE(flat(first).equal(flat(again)));
+  REQUIRE(flat(first).equal(flat(deeper)));
+  REQUIRE_FALSE(flat(first).equal(flat(other)));
+}
+
+TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers)") {
+  const auto comm = make_single_comm();
+  auto config = tiny_config();
+  config.hidden_size = 256;
+  config.dense.intermediate_size = 256;
+  nn::Model model(config, at::kFloat, *comm, 1);
+  for (const auto& p : model.units()[2]->params()) {
+    if (p.name == "layers.1.mlp.up_proj.weight") REQUIRE(std::abs(p.tensor.std().item<double>() / 0.4 - 1) < 0.02);
+    if (p.name == "layers.1.mlp.down_proj.weight") REQUIRE(std::abs(p.tensor.std().item<double>() / 0.2 - 1) < 0.02);
+  }
+}
+
+TEST_CASE("cached generation sees what a full pass sees") {
+  const auto comm = make_single_comm();
+  at::NoGradGuard no_grad;
+  nn::Model model(tiny_config(), kDouble, *comm, 9);
+  const auto tokens = random_batch(1, 9, 11).input_BS;
+  nn::Context whole;
+  const auto expected = model.forward(tokens, whole);
+  nn::KvCache cache{.layers = std::vector<nn::KvCache::Layer>(2), .capacity = 9};
+  for (int64_t done = 0; done < 9;) {
+    const int64_t count = done == 0 ? 4 : 1;  // the prompt at once, then token by token
+    nn::Context context{.cache = &cache};
+    const auto hidden = model.forward(tokens.narrow(1, done, count), context);
+    REQUIRE((hidden - expected.narrow(1, done, count)).abs().max().item<double>() < 1e-12);
+    done += count;
+  }
+  REQUIRE(cache.length == 9);
+}
+
+TEST_CASE("documents do not see each other") {
+  const auto comm = make_single_comm();
+  at::NoGradGuard no_grad;
+  nn::Model model(tiny_config(), kDouble, *comm, 9);
+  auto tokens = random_batch(1, 8, 11).input_BS;
+  nn::Context masked{.document_BS = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).view({1, 8})};
+  const auto before = model.forward(tokens, masked).clone();
+  tokens[0][1] = (tokens[0][1].item<int64_t>() + 1) % 11;
+  const auto after = model.forward(tokens, masked);
+  // Not bit for bit: the token may choose another expert, and a matrix product's bits depend on its number of rows.
+  const auto change = (after - before).abs().amax(at::IntArrayRef{0, 2});
+  REQUIRE(change.narrow(0, 3, 5).max().item<double>() < 1e-12);
+  REQUIRE(change.narrow(0, 1, 2).min().item<double>() > 1e-3);
+}
+
+TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported router losses") {
+  const auto comm = make_single_comm();
+  nn::Model model(tiny_config(), kDouble, *comm, 4);
+  const auto batch = random_batch(4, 6, 11);
+  std::vector<std::vector<double>> reported;
+  for (int64_t parts : {1, 2, 4}) {
+    for (auto* router : model.routers()) router->begin_step();
+    double ce = 0;
+    for (int64_t part = 0; part < parts; part++) {
+      const int64_t count = 4 / parts;
+      const Batch micro{batch.input_BS.narrow(0, part * count, count), batch.target_BS.narrow(0, part * count, count), std::nullopt};
+      nn::RouterStep step{*comm, 24, static_cast<double>((part + 1) * count * 6)};
+      nn::Context context{.router_step = &step};
+      ce += model.cross_entropy_sum(micro, context).item<double>();
+    }
+    std::vector<double> row{ce};
+    for (auto* router : model.routers()) {
+      REQUIRE(router->counts.sum().item<double>() == 24 * 2);
+      const auto losses = router->step_losses(24);
+      row.push_back(losses[0].item<double>());
+      row.push_back(losses[1].item<double>());
+    }
+    reported.push_back(row);
+  }
+  for (size_t i = 0; i < reported[0].size(); i++) {
+    REQUIRE(std::abs(reported[1][i] - reported[0][i]) < 1e-11 * std::abs(reported[0][i]));
+    REQUIRE(std::abs(reported[2][i] - reported[0][i]) < 1e-11 * std::abs(reported[0][i]));
+  }
+}
+
+TEST_CASE("evaluation adds no router loss and counts nothing") {
+  const auto comm = make_single_comm();
+  nn::Model model(tiny_config(), kDouble, *comm, 4);
+  nn::Context context;
+  model.cross_entropy_sum(random_batch(2, 4, 11), context);
+  for (auto* router : model.routers()) REQUIRE(router->counts.sum().item<double>() == 0);
+}
+
+TEST_CASE("the selection bias rises for idle experts and falls for busy ones, unless the step is skipped") {
+  const auto comm = make_single_comm();
+  auto config = tiny_config();
+  config.router.balance = Balance::kBias;
+  config.router.bias_update_rate = 0.25;
+  nn::Model model(config, kDouble, *comm, 4);
+  auto& router = *model.routers()[0];
+  router.counts.copy_(at::tensor({5.0, 2.0, 2.0}));
+  router.update_bias(at::zeros({1}));
+  REQUIRE(router.bias.equal(at::zeros({3})));
+  router.update_bias(at::ones({1}));
+  REQUIRE(router.bias.equal(at::tensor({-0.25f, 0.25f, 0.25f})));
+}

@@ -1,0 +1,42 @@
+// A model small enough for finite differences.
+#pragma once
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "lib/nn/model.h"
+
+namespace scatterlm::test {
+
+inline ModelConfig tiny_config() {
+  ModelConfig c;
+  c.vocab_size = 11;
+  c.hidden_size = 12;
+  c.num_hidden_layers = 2;
+  c.layers = "moa+moe, gqa+dense";
+  c.initializer_range = 0.4;  // large enough that every gradient is well above rounding
+  c.attention = {.num_attention_heads = 4, .num_key_value_heads = 2, .head_dim = 4};
+  c.moa = {.num_experts = 3, .num_experts_per_tok = 2, .num_key_value_heads = 2, .head_dim = 4};
+  c.dense = {.intermediate_size = 10};
+  c.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 6};
+  c.router.aux_loss_coef = 0.1;
+  c.router.z_loss_coef = 0.05;
+  return c;
+}
+
+inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint64_t seed = 3) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const auto tokens = at::randint(vocab, {sequences, length + 1}, generator, at::kLong);
+  return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous(), std::nullopt};
+}
+
+/// Mean cross-entropy + router losses of one step that is this batch.
+inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm) {
+  const auto tokens = static_cast<double>(batch.target_BS.numel());
+  for (auto* router : model.routers()) router->begin_step();
+  nn::RouterStep step{comm, tokens, tokens};
+  nn::Context context{.router_step = &step};
+  const auto ce = model.cross_entropy_sum(batch, context) / tokens;
+  return step.loss.defined() ? ce + step.loss : ce;
+}
+
+}  // namespace scatterlm::test
