@@ -24,6 +24,12 @@ std::string step_of_total(const StepReport& report) {
   return fmt::format("{:<{}}", fmt::format("{}/{}", report.step, total), 2 * total.size() + 1);
 }
 
+/// With a fixed number of digits after the point: a column of them is calm.
+std::string tokens_per_second(double rate) {
+  if (rate < 1e3) return fmt::format("{:.0f} tok/s", rate);
+  return rate < 1e6 ? fmt::format("{:.1f}k tok/s", rate / 1e3) : fmt::format("{:.2f}M tok/s", rate / 1e6);
+}
+
 std::string milliseconds(double ms) { return ms < 100 ? fmt::format("{:.1f} ms", ms) : fmt::format("{:.0f} ms", ms); }
 
 std::string utilisation(const StepReport& report) {
@@ -68,7 +74,7 @@ std::string step_line(const StepReport& report, int64_t width) {
   fields.push_back({fmt::format("grad {:.3f}", report.grad_norm), 4});
   fields.push_back({fmt::format("lr {:.2e}", report.lr), 6});
   fields.push_back({milliseconds(report.step_ms), 7});
-  fields.push_back({fmt::format("{} tok/s", format_count(report.tok_s)), 2});
+  fields.push_back({tokens_per_second(report.tok_s), 2});
   fields.push_back({utilisation(report), 8});
   fields.push_back({fmt::format("mem {:.1f} GiB", report.mem_gib), 8});
   if (routed) fields.push_back({fmt::format("load {:.2f}", report.load_max_mean), 3});

@@ -87,8 +87,9 @@ void Report::write_tensorboard(const StepReport& report) {
 }
 
 void Report::summary() {
+  if (!last_) return console_.print(fmt::format("{} is complete: nothing left to train", run_dir_));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  console_.print(summary_line(last_, seconds, run_dir_));
+  console_.print(summary_line(*last_, seconds, run_dir_));
 }
 
 }  // namespace scatterlm

@@ -39,7 +39,7 @@ class Report {
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  StepReport last_;
+  std::optional<StepReport> last_;
 };
 
 }  // namespace scatterlm

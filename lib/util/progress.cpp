@@ -64,9 +64,8 @@ void Progress::update(int64_t done) {
 void Progress::finish() {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(total_) / seconds : 0;
-  write_all(fd_,
-            fmt::format("{}{}: {} in {} ({}/s)\n", line_open_ ? "\r\x1b[K" : "", what_,
-                        amount(static_cast<double>(total_), unit_), format_duration(seconds), amount(rate, unit_)));
+  write_all(fd_, fmt::format("{}{}: {} in {} ({}/s)\n", line_open_ ? "\r\x1b[K" : "", what_,
+                             amount(static_cast<double>(total_), unit_), format_duration(seconds), amount(rate, unit_)));
   line_open_ = false;
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("fast and large machines") {
   report.step_ms = 4.56;
   report.tok_s = 1.2e6;
   report.flops_per_token = 4e8;
-  REQUIRE_THAT(step_line(report, kPipe), ContainsSubstring(" | 4.6 ms | 1.2M tok/s | 480.0 TFLOP/s | "));
+  REQUIRE_THAT(step_line(report, kPipe), ContainsSubstring(" | 4.6 ms | 1.20M tok/s | 480.0 TFLOP/s | "));
 }
 
 TEST_CASE("an evaluation adds its line") {

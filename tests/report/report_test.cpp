@@ -91,6 +91,12 @@ TEST_CASE("TensorBoard can be left out, and a resumed run forgets later steps") 
   REQUIRE(nlohmann::json::parse(read_file((run.dir / "metrics.jsonl").string()))["step"] == 10);
 }
 
+TEST_CASE("a run without a step left says so") {
+  const Run run;
+  Report(run.dir.string(), Config{}, kCpu, 610, run.console).summary();
+  REQUIRE(run.console_text() == run.dir.string() + " is complete: nothing left to train\n");
+}
+
 TEST_CASE("a run folder that cannot be made is the user's to change") {
   REQUIRE_THROWS_WITH(Report("/dev/null/run", Config{}, kCpu, 0),
                       "/dev/null/run: cannot make the folder of the run: Not a directory; give another one with --run-dir");

@@ -50,6 +50,8 @@ TEST_CASE("edit distance") {
   REQUIRE(edit_distance("", "abc") == 3);
   REQUIRE(edit_distance("abc", "") == 3);
   REQUIRE(edit_distance("num_layers", "num_layers") == 0);
+  REQUIRE(edit_distance("abcd", "abd") == 1);
+  REQUIRE(edit_distance("abd", "abcd") == 1);
   REQUIRE(edit_distance("kitten", "sitting") == 3);
   REQUIRE(edit_distance("flaw", "lawn") == 2);
 }
