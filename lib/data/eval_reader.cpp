@@ -12,6 +12,12 @@ struct EvalReader::State {
   size_t file = 0;     // where the next sequence begins
   int64_t begin = 0;
   int64_t left = 0;    // targets still to give
+
+  void rewind() {
+    file = 0;
+    begin = 0;
+    left = num_tokens;
+  }
 };
 
 EvalReader::EvalReader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t max_tokens)
@@ -24,20 +30,17 @@ EvalReader::EvalReader(const DataConfig& data, int64_t vocab_size, int64_t seque
     }
   }
   if (max_tokens > 0) state_->num_tokens = std::min(state_->num_tokens, max_tokens);
-  rewind();
+  state_->rewind();
 }
 
 EvalReader::~EvalReader() = default;
 
-void EvalReader::rewind() {
-  state_->file = 0;
-  state_->begin = 0;
-  state_->left = state_->num_tokens;
-}
-
 bool EvalReader::next(int64_t num_sequences, Batch& batch) {
   State& s = *state_;
-  if (s.left == 0) return false;
+  if (s.left == 0) {
+    s.rewind();
+    return false;
+  }
   int64_t in_file = s.files[s.file]->num_tokens() - 1 - s.begin;
   if (in_file == 0) {
     ++s.file;

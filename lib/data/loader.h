@@ -41,9 +41,8 @@ class EvalReader {
   /// max_tokens 0 = all.
   EvalReader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t max_tokens);
   ~EvalReader();
-  /// Up to num_sequences sequences of equal length; false at the end.
+  /// Up to num_sequences sequences of equal length; false at the end. The call after that begins another pass.
   bool next(int64_t num_sequences, Batch& batch);
-  void rewind();               ///< to the first token, for another pass
   int64_t num_tokens() const;  ///< targets that a full pass counts
 
  private:

@@ -16,10 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int32_t kLlmcGpt2 = 20240520;
-constexpr int32_t kLlmcLlama3 = 20240801;
-constexpr int64_t kLlmcHeaderBytes = 1024;
-
 /// What else llm.c writes, by its first number.
 const char* other_llmc_file(int32_t magic) {
   switch (magic) {
@@ -63,6 +59,12 @@ const char* format_name(TokenFormat format) {
   return kNames[static_cast<int>(format)];
 }
 
+std::string type_name(TokenType type) {
+  return with_token_type(type, [](auto token) {
+    return fmt::format("{}int{}", std::is_signed_v<decltype(token)> ? "" : "u", 8 * sizeof(token));
+  });
+}
+
 TokenFile::TokenFile(const std::string& path, TokenWidth raw_dtype) : path_(path) { detect(path, raw_dtype); }
 
 void TokenFile::detect(const std::string& path, TokenWidth raw_dtype) {
@@ -72,7 +74,8 @@ void TokenFile::detect(const std::string& path, TokenWidth raw_dtype) {
   if (file_.size() == 0) fail_user("{}: empty file", path_);
 
   const auto magic = file_.size() >= sizeof(int32_t) ? load_element<int32_t>(file_.data(), 0) : 0;
-  if (magic == kLlmcGpt2 || magic == kLlmcLlama3) return open_llmc(magic);
+  for (const LlmcFormat& format : kLlmcFormats)
+    if (magic == format.magic) return open_llmc(format);
   if (const char* other = other_llmc_file(magic))
     fail_user("{}: holds {} of llm.c (magic number {}), not tokens", path_, other, magic);
   if (NpyHeader::is_npy(file_)) return open_npy();
@@ -92,15 +95,14 @@ void TokenFile::open_megatron(const std::string& prefix) {
     fail_user("{}: truncated: {} bytes, {}.idx needs {}", path_, file_.size(), prefix, needed);
 }
 
-void TokenFile::open_llmc(int32_t magic) {
+void TokenFile::open_llmc(const LlmcFormat& format) {
   format_ = TokenFormat::kLlmc;
-  type_ = magic == kLlmcGpt2 ? TokenType::kU16 : TokenType::kU32;
+  type_ = format.type;
   if (file_.size() < kLlmcHeaderBytes)
     fail_user("{}: truncated: {} bytes, the header of an llm.c file has {}", path_, file_.size(), kLlmcHeaderBytes);
   const auto version = load_element<int32_t>(file_.data(), 1);
-  const int32_t expected = magic == kLlmcGpt2 ? 1 : 7;
-  if (version != expected)
-    fail_user("{}: llm.c version {}, files with magic number {} have {}", path_, version, magic, expected);
+  if (version != format.version)
+    fail_user("{}: llm.c version {}, files with magic number {} have {}", path_, version, format.magic, format.version);
   set_tokens(kLlmcHeaderBytes, load_element<int32_t>(file_.data(), 2));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/config/config.h"
+#include "lib/data/llmc_format.h"
 #include "lib/data/megatron_index.h"
 #include "lib/data/token_type.h"
 #include "lib/util/mapped_file.h"
@@ -16,6 +17,8 @@ enum class TokenFormat { kLlmc, kMegatron, kNpy, kRaw };
 
 /// "llm.c", "Megatron", "npy" or "raw".
 const char* format_name(TokenFormat format);
+/// "uint16" and so on.
+std::string type_name(TokenType type);
 
 /// A stream of tokens in a mapped file.
 class TokenFile {
@@ -42,7 +45,7 @@ class TokenFile {
  private:
   void detect(const std::string& path, TokenWidth raw_dtype);
   void open_megatron(const std::string& prefix);
-  void open_llmc(int32_t magic);
+  void open_llmc(const LlmcFormat& format);
   void open_npy();
   void open_raw(TokenWidth raw_dtype);
   void set_tokens(int64_t header_bytes, int64_t num_tokens);

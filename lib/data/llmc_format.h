@@ -1,0 +1,19 @@
+// Layout of llm.c's token files: 256 int32 (magic, version, number of tokens, zeros), then the tokens.
+#pragma once
+#include <cstdint>
+
+#include "lib/data/token_type.h"
+
+namespace scatterlm {
+
+struct LlmcFormat {
+  int32_t magic;
+  int32_t version;
+  TokenType type;
+};
+
+inline constexpr LlmcFormat kLlmcFormats[] = {{20240520, 1, TokenType::kU16},   // GPT-2
+                                              {20240801, 7, TokenType::kU32}};  // Llama-3
+inline constexpr int64_t kLlmcHeaderBytes = 1024;
+
+}  // namespace scatterlm

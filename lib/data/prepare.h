@@ -1,0 +1,35 @@
+// Text files to token files.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace scatterlm {
+
+struct PrepareOptions {
+  std::vector<std::string> inputs;  ///< files, and folders to search
+  std::string glob = "*";           ///< file names to take from folders
+  std::string out;                  ///< folder of the token files
+  int64_t val_every = 0;            ///< hold out every n-th document; 0 = none
+  int64_t shard_tokens = 0;         ///< split the training tokens; 0 = one file
+  std::string tokenizer = "bytes";
+};
+
+struct PreparedSplit {
+  std::vector<std::string> files;
+  int64_t documents = 0;
+  int64_t tokens = 0;
+};
+
+struct Prepared {
+  PreparedSplit train, validation;
+  int64_t bytes = 0;  ///< of text
+};
+
+/// Each file is a document: its tokens and an end-of-text token, whatever bytes it holds. Documents come in the order of the inputs,
+/// within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1.
+/// Writes OUT/train.bin and OUT/val.bin, or OUT/train_000000.bin and so on with shard_tokens (a document may straddle shards).
+/// All of them appear at the end, or none. Progress goes to stderr.
+Prepared prepare(const PrepareOptions& options);
+
+}  // namespace scatterlm

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace scatterlm {
+
+/// Writes an llm.c token file: uint16 (the GPT-2 format) where the vocabulary fits, else uint32 (the Llama-3 format).
+/// Everything goes to PATH.tmp; PATH appears complete or not at all. Failures throw Error "PATH: cannot write: REASON".
+class TokenWriter {
+ public:
+  static constexpr int64_t kMaxTokens = INT32_MAX;  ///< the header counts in an int32
+
+  TokenWriter(std::string path, int64_t vocab_size);
+  ~TokenWriter();  ///< removes PATH.tmp unless published
+  TokenWriter(TokenWriter&& other) noexcept;
+  TokenWriter& operator=(TokenWriter&&) = delete;
+
+  void append(std::span<const uint32_t> tokens);
+  void finish();   ///< writes the header, last; nothing can be appended any more
+  void publish();  ///< after finish(): renames to PATH
+
+  const std::string& path() const { return path_; }
+  int64_t num_tokens() const { return num_tokens_; }
+
+ private:
+  std::string temporary() const { return path_ + ".tmp"; }
+  void flush();
+  void write_at(int64_t offset, const void* data, size_t size);
+  [[noreturn]] void fail_to_write() const;
+
+  std::string path_;
+  bool wide_;
+  bool published_ = false;
+  int fd_ = -1;
+  int64_t num_tokens_ = 0;
+  int64_t end_;               ///< of what is in the file
+  std::vector<char> buffer_;  ///< tokens behind that
+};
+
+}  // namespace scatterlm
