@@ -1,0 +1,51 @@
+"""The whole path of a user on a tiny model, and what every subcommand owes: help with an example, exit codes, one-line errors."""
+import pytest
+
+from conftest import read_metrics
+
+COMMANDS = ["train", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
+            "checkpoint verify", "config", "config show", "config keys"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(scatterlm, command):
+    text = scatterlm(*command.split(), "--help", check=True).stdout
+    assert "Example:\n  scatterlm " + command.split()[0] in text
+
+
+@pytest.mark.parametrize("arguments", [
+    (),
+    ("trian",),
+    ("train",),
+    ("train", "no_such_file.yaml"),
+    ("eval", "no_such_run"),
+    ("generate", "no_such_run", "--temperature", "-1"),
+    ("data", "prepare", "no_such_folder", "--out", "nowhere"),
+])
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(scatterlm, arguments):
+    result = scatterlm(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == "" and len(result.stderr.splitlines()) == 1, result.stderr
+
+
+def test_train_evaluate_generate_verify(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, "--set", "train.steps=60", "--set", "train.eval_interval=30", check=True)
+    metrics = read_metrics(runs / "tiny")
+    assert [line["step"] for line in metrics] == list(range(1, 61))
+    assert [line["step"] for line in metrics if line["val_loss"] is not None] == [30, 60]
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 1
+
+    result = scatterlm("eval", runs / "tiny", check=True).stdout
+    assert f"validation loss {metrics[-1]['val_loss']:.4f}" in result
+    assert "ok" in scatterlm("checkpoint", "verify", runs / "tiny", check=True).stdout
+
+    sample = [scatterlm("generate", runs / "tiny", "--prompt", "int", "--max-tokens", 40, "--seed", 5, check=True).stdout
+              for _ in range(2)]
+    assert sample[0] == sample[1] and sample[0].startswith("int") and len(sample[0]) > 10
+
+
+def test_a_finished_run_is_left_alone(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, check=True)
+    before = (runs / "tiny/metrics.jsonl").read_bytes()
+    scatterlm("train", tiny_config, check=True)
+    assert (runs / "tiny/metrics.jsonl").read_bytes() == before
