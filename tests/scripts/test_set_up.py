@@ -50,7 +50,7 @@ def test_nothing_is_installed_where_nothing_is_missing(machine):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("version, chosen", [("3.25.1", "cmake"), ("4.0.2", "cmake"), ("3.22.1", ".venv/bin/cmake")])
+@pytest.mark.parametrize("version, chosen", [("3.25.1", "cmake"), ("4.0.2", "cmake"), ("3.22.1", ".venv/bin/cmake"), ("3.9.6", ".venv/bin/cmake")])
 def test_an_old_cmake_is_replaced(machine, version, chosen):
     result = machine("pip_install() { echo pip $*; }; find_cmake; echo $cmake", cmake=f"echo cmake version {version}")
     assert result.stdout.splitlines()[-1] == chosen
@@ -62,7 +62,7 @@ def test_a_given_libtorch_is_used(machine, tmp_path, suffix):
     header = tmp_path / "libtorch/include/torch/csrc/api/include/torch/torch.h"
     header.parent.mkdir(parents=True)
     header.touch()
-    result = machine("find_torch; echo $torch_root", env={"CMAKE_PREFIX_PATH": f"/opt/other:{tmp_path}/libtorch{suffix}"})
+    result = machine("pip_install() { exit 9; }; find_torch; echo $torch_root", env={"CMAKE_PREFIX_PATH": f"/opt/other:{tmp_path}/libtorch{suffix}"})
     assert (result.returncode, result.stdout) == (0, f"{tmp_path}/libtorch\n")
 
 
