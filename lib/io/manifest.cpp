@@ -7,6 +7,7 @@
 #include "lib/io/safetensors.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/mapped_file.h"
 
 namespace scatterlm {
 namespace {
@@ -155,6 +156,17 @@ void check_slices(const Manifest& manifest, const std::string& where) {
     }
     expect(tensor.numel());
   }
+}
+
+void check_file(const std::string& folder, const Manifest::File& file) {
+  const std::string path = folder + "/" + file.name;
+  const auto refuse = [&](const std::string& what) {
+    fail_user("{}: damaged: {}; use another checkpoint or restore the file", path, what);
+  };
+  const MappedFile mapped(path);
+  if (mapped.size() != file.bytes) refuse(fmt::format("{} bytes, the manifest says {}", mapped.size(), file.bytes));
+  const std::string xxh3 = hash_hex({reinterpret_cast<const char*>(mapped.data()), mapped.size()});
+  if (xxh3 != file.xxh3) refuse(fmt::format("hash {}, the manifest says {}", xxh3, file.xxh3));
 }
 
 Manifest read_manifest(const std::string& folder) {

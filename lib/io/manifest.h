@@ -4,7 +4,7 @@
 //    "tensors": {"embed.weight": {"dtype": "BF16", "shape": [257, 128], "slices": [{"file": "...", "begin": 0, "end":
 //    32896}]}}}
 #pragma once
-#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <map>
@@ -50,6 +50,9 @@ void merge_manifest(Manifest& manifest, const Manifest& part, const std::string&
 
 /// Throws Error "WHERE: ..." unless the slices of every tensor cover each element once and lie in listed files.
 void check_slices(const Manifest& manifest, const std::string& where);
+
+/// Throws Error "FOLDER/NAME: damaged: ..." unless the file has the size and hash that the manifest says.
+void check_file(const std::string& folder, const Manifest::File& file);
 
 /// The complete manifest of a checkpoint folder, checked against its own hash in manifest.xxh3.
 Manifest read_manifest(const std::string& folder);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <barrier>
@@ -14,6 +15,7 @@
 #include "lib/io/safetensors.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "tests/mutate.h"
 
 #include "tests/catch.h"
 
@@ -272,6 +274,34 @@ TEST_CASE("checkpoint: a failed save leaves the others as they were") {
   REQUIRE(!verify_checkpoint(run.path(1)));
 }
 
+TEST_CASE("checkpoint: kill -9 at any moment leaves whole checkpoints") {
+  const Run run;
+  save(run, 0);
+  int64_t step = 0;
+  for (int round = 0; round < 200 && (round < 20 || step < 3); ++round) {  // more where the disk is slow
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      for (int64_t i = 2;; ++i) {
+        save(run, step + i / 2);  // each step twice: the second replaces the first
+        prune_checkpoints(run.dir, 2, 0);
+      }
+    }
+    usleep(7000 * (1 + round % 20));
+    kill(child, SIGKILL);
+    REQUIRE(waitpid(child, nullptr, 0) == child);
+    const auto steps = list_checkpoints(run.dir);
+    REQUIRE(!steps.empty());
+    for (const int64_t saved : steps) REQUIRE(!verify_checkpoint(run.path(saved)));
+    REQUIRE(steps.back() >= step);
+    step = steps.back();
+  }
+  REQUIRE(step >= 3);
+  save(run, step + 1);
+  prune_checkpoints(run.dir, 1, 0);
+  REQUIRE(num_entries(run.dir) == 1);
+}
+
 TEST_CASE("checkpoint: a run folder that cannot be made") {
   const Run run;
   std::ofstream(run.dir) << "a file";
@@ -289,7 +319,7 @@ TEST_CASE("checkpoint: list, find and prune") {
   std::ofstream(run.dir + "/step_00000060") << "a file";
   REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{10, 20, 30, 40, 123456789});
   REQUIRE(find_checkpoints(run.dir).back() == run.path(123456789));
-  REQUIRE(find_checkpoints(run.path(20)) == std::vector{run.path(20)});
+  REQUIRE(find_checkpoints(run.path(20) + "/") == std::vector{run.path(20)});
 
   prune_checkpoints(run.dir, 2, 20);
   REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{20, 40, 123456789});
@@ -314,4 +344,29 @@ TEST_CASE("checkpoint: the newest good one is opened") {
   fs::remove_all(run.path(1));
   REQUIRE_THROWS_WITH(open_latest_checkpoint(run.dir),
                       run.dir + ": none of its 2 checkpoints can be read (see above); start anew with --resume none");
+}
+
+TEST_CASE("checkpoint: mutated manifests are read or refused, nothing else", "[fuzz]") {
+  const Run run;
+  for (const auto& error : save_ranks(
+           run, 3,
+           {{whole("norm.weight", kScale), slice("embed.weight", kEmbed, 0, 5)}, {slice("embed.weight", kEmbed, 5, 12)}})) {
+    REQUIRE(error == "");
+  }
+  const std::string valid = read_file(run.path(3) + "/manifest.json");
+  std::mt19937_64 rng(2);
+  int64_t accepted = 0;
+  const int64_t count = fuzz_count();
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      const Manifest manifest = parse_manifest(mutate(valid, rng), "m");
+      check_slices(manifest, "m");
+      for (const auto& file : manifest.files) REQUIRE(file.name.find('/') == std::string::npos);
+      ++accepted;
+    } catch (const Error& error) {
+      REQUIRE(std::string_view(error.what()).find('\n') == std::string_view::npos);
+    }
+  }
+  REQUIRE(accepted > 0);  // edits of white space
+  REQUIRE(accepted < count);
 }
