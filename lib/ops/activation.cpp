@@ -17,8 +17,8 @@ struct ValueSlope {
 struct Silu {
   template <class A>
   static ValueSlope<A> at(A x) {
-    const A s = sigmoid_of(x);
-    return {x * s, s * (A(1) + x * (A(1) - s))};
+    const auto s = sigmoid_of(x);
+    return {x * s.value, s.value * (A(1) + x * s.complement)};
   }
 };
 
@@ -27,8 +27,8 @@ struct Gelu {
   template <class A>
   static ValueSlope<A> at(A x) {
     constexpr A kScale = A(2 * 0.79788456080286535588);  // 2 sqrt(2 / pi)
-    const A s = sigmoid_of(kScale * x * (A(1) + A(0.044715) * x * x));
-    return {x * s, s + x * s * (A(1) - s) * kScale * (A(1) + A(3 * 0.044715) * x * x)};
+    const auto s = sigmoid_of(kScale * x * (A(1) + A(0.044715) * x * x));
+    return {x * s.value, s.value * (A(1) + x * s.complement * kScale * (A(1) + A(3 * 0.044715) * x * x))};
   }
 };
 

@@ -44,14 +44,18 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
       x_RN = (x_RN * gates_R1).to(x.scalar_type());
     }
     const auto dweight = grouped_gemm_wgrad(dy_RN, x_RN, offsets_E1);
-    const auto dx = tokens_in ? gather_sum(dx_RN, inverse_R, inverse_R.size(0) / std::max<int64_t>(1, x.size(0))) : dx_RN;
+    const auto dx = tokens_in ? gather_sum(dx_RN, inverse_R, slots_of_row(x, inverse_R)) : dx_RN;
     return {dx, dweight, dgates_TK, {}, {}, {}, {}, {}};
   }
 
  private:
-  /// Rows in slot order (as many as slots) or token order (one for K slots).
+  /// K for rows in token order, 1 for rows in slot order.
+  static int64_t slots_of_row(const at::Tensor& x, const at::Tensor& sorted_R) {
+    return x.size(0) == 0 ? 1 : sorted_R.size(0) / x.size(0);
+  }
+
   static at::Tensor to_expert_order(const at::Tensor& x, const at::Tensor& sorted_R) {
-    return gather_rows(x, sorted_R, sorted_R.size(0) / std::max<int64_t>(1, x.size(0)));
+    return gather_rows(x, sorted_R, slots_of_row(x, sorted_R));
   }
 };
 

@@ -12,7 +12,8 @@ namespace {
 /// Rotates x by the angles of the tables, or back (sign -1), which is the gradient: the rotation is orthogonal.
 at::Tensor rotate(const at::Tensor& x_in, const at::Tensor& cos, const at::Tensor& sin, int sign) {
   const int64_t batch = x_in.size(0), positions = x_in.size(1), width = x_in.size(-1), half = width / 2;
-  const auto x = x_in.reshape({batch, positions, x_in.numel() / std::max<int64_t>(1, batch * positions * width), width});
+  const int64_t middle = x_in.numel() / std::max<int64_t>(1, batch * positions * width);
+  const auto x = (x_in.stride(-1) == 1 ? x_in : x_in.contiguous()).reshape({batch, positions, middle, width});
   const int64_t heads = x.size(2), stride_b = x.stride(0), stride_s = x.stride(1), stride_h = x.stride(2);
   auto y = at::empty(x.sizes(), x.options());
   dispatch_float(x, "rope", [&](auto zero) {

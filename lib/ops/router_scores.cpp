@@ -14,7 +14,7 @@ constexpr double kSigmoidEps = 1e-20;
 template <class A>
 struct TokenScores {
   TokenScores(int64_t num_experts, const RouterOptions& options)
-      : options(options), num_experts(num_experts), p(num_experts), q(num_experts), gates(options.num_experts_per_tok) {}
+      : options(options), num_experts(num_experts), p(num_experts), q(num_experts), slope(num_experts), gates(options.num_experts_per_tok) {}
 
   const RouterOptions& options;
   const int64_t num_experts;
@@ -23,6 +23,7 @@ struct TokenScores {
   A chosen_sum = 0;      ///< sigmoid with norm_topk_prob: sum of the chosen q + eps
   std::vector<A> p;      ///< softmax of z
   std::vector<A> q;      ///< sigmoid only: scores
+  std::vector<A> slope;  ///< sigmoid only: dq/dz
   std::vector<A> gates;  ///< of the chosen, before the scaling factor
 
   bool sigmoid() const { return options.score == ScoreKind::kSigmoid; }
@@ -36,7 +37,11 @@ struct TokenScores {
     lse = highest + std::log(sum);
     if (!sigmoid()) return;
     q_sum = 0;
-    for (int64_t e = 0; e < num_experts; ++e) q_sum += q[e] = sigmoid_of(z[e]);
+    for (int64_t e = 0; e < num_experts; ++e) {
+      const auto s = sigmoid_of(z[e]);
+      q_sum += q[e] = s.value;
+      slope[e] = s.value * s.complement;
+    }
   }
 
   void set_gates(const A* z, const int32_t* ids) {
@@ -65,7 +70,7 @@ struct TokenScores {
       if (!sigmoid()) {
         dz[e] += gates[j] * (softmax_of_chosen() ? dgates[j] - dot : dgates[j]);
       } else {
-        dz[e] += q[e] * (A(1) - q[e]) * (options.norm_topk_prob ? (dgates[j] - dot) / chosen_sum : dgates[j]);
+        dz[e] += slope[e] * (options.norm_topk_prob ? (dgates[j] - dot) / chosen_sum : dgates[j]);
       }
     }
     if (sigmoid() || softmax_of_chosen()) return;
@@ -78,7 +83,7 @@ struct TokenScores {
     for (int64_t e = 0; e < num_experts; ++e) dot += probability(e) * dprob[e];
     for (int64_t e = 0; e < num_experts; ++e) {
       const A centered = dprob[e] - dot;
-      dz[e] += (sigmoid() ? centered / q_sum * q[e] * (A(1) - q[e]) : centered * p[e]) + A(2) * dlse_sq * lse * p[e];
+      dz[e] += (sigmoid() ? centered / q_sum * slope[e] : centered * p[e]) + A(2) * dlse_sq * lse * p[e];
     }
   }
 

@@ -1,0 +1,87 @@
+#include "lib/ops/attention.h"
+
+#include "tests/ops/reference.h"
+
+#include "tests/ops/check_op.h"
+
+namespace scatterlm {
+namespace {
+
+using test::Tensors;
+
+constexpr double kUlps = 4;  // flash attention makes the probabilities a second time, from a rounded logsumexp
+
+struct Case {
+  int64_t batch, queries, keys, heads, kv_heads, width;
+};
+
+Tensors make_inputs(const Case& c) {
+  return {test::randn({c.batch, c.queries, c.heads, c.width}, 1), test::randn({c.batch, c.keys, c.kv_heads, c.width}, 2),
+          test::randn({c.batch, c.keys, c.kv_heads, c.width}, 3)};
+}
+
+/// Documents that start at different places in each sequence.
+at::Tensor make_documents(int64_t batch, int64_t keys) {
+  auto document = at::zeros({batch, keys}, at::kInt);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t s = 1; s < keys; ++s) document[b][s] = document[b][s - 1] + ((s + b) % 4 == 0 ? 1 : 0);
+  return document;
+}
+
+}  // namespace
+
+TEST_CASE("attention: values and gradients", "[attention]") {
+  const auto c = GENERATE(Case{1, 1, 1, 1, 1, 2}, Case{2, 5, 5, 4, 4, 4}, Case{2, 7, 7, 4, 2, 6}, Case{1, 6, 6, 6, 1, 2},
+                          Case{2, 1, 9, 4, 2, 4});
+  const bool documents = GENERATE(false, true);
+  const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
+  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document); },
+                        [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {},
+                        kUlps);
+}
+
+TEST_CASE("attention: long sequences in fp32", "[attention]") {
+  const auto c = GENERATE(Case{1, 257, 257, 2, 1, 32}, Case{1, 65, 65, 2, 2, 33});
+  const bool documents = GENERATE(false, true);
+  const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
+  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document); },
+                              [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c),
+                              {.dtype = at::kFloat, .ulps = kUlps});
+}
+
+TEST_CASE("attention: a decode step equals the last row of the whole sequence", "[attention]") {
+  const auto x = make_inputs({2, 9, 9, 4, 2, 8});
+  const auto whole = ops::attention(x[0], x[1], x[2]), step = ops::attention(x[0].slice(1, 8), x[1], x[2]);
+  REQUIRE(test::max_abs(whole.slice(1, 8) - step) < 1e-12);
+}
+
+TEST_CASE("attention: later keys and other documents change nothing", "[attention]") {
+  const auto x = make_inputs({1, 8, 8, 2, 2, 4});
+  auto changed = x[1].clone();
+  changed.slice(1, 5) += 7;
+  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2]).slice(1, 0, 5), ops::attention(x[0], changed, x[2]).slice(1, 0, 5)));
+  const auto document = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
+  changed = x[1].clone();
+  changed.slice(1, 0, 3) += 7;
+  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], document).slice(1, 3), ops::attention(x[0], changed, x[2], document).slice(1, 3)));
+}
+
+TEST_CASE("attention: errors", "[attention]") {
+  const auto q = at::ones({1, 4, 4, 8}), k = at::ones({1, 4, 2, 8});
+  REQUIRE_THROWS_WITH(ops::attention(q, at::ones({1, 4, 3, 8}), at::ones({1, 4, 3, 8})), ContainsSubstring("[attention]") && ContainsSubstring("[1, 4, 3, 8]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, at::ones({1, 4, 2, 6})), ContainsSubstring("v must be [1, 4, 2, 8] as k, got [1, 4, 2, 6]"));
+  REQUIRE_THROWS_WITH(ops::attention(q.slice(1, 0, 2), k, k), ContainsSubstring("Sq must be Sk=4 or 1, got 2"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::zeros({1, 5}, at::kInt)), ContainsSubstring("document must be [B=1, Sk=4], got [1, 5]"));
+}
+
+TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto c = GENERATE(Case{2, 65, 65, 4, 2, 64}, Case{2, 1, 33, 4, 2, 64});
+  const bool documents = GENERATE(false, true);
+  const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
+  test::require_low_precision(
+      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document ? std::optional(document->to(x[0].device())) : document); },
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
+}
+
+}  // namespace scatterlm

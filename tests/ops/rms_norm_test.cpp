@@ -1,0 +1,54 @@
+#include "lib/ops/rms_norm.h"
+
+#include "tests/ops/reference.h"
+
+#include "tests/ops/check_op.h"
+
+namespace scatterlm {
+
+using test::Tensors;
+
+TEST_CASE("rms_norm: values and gradients at odd sizes", "[rms_norm]") {
+  const auto rows = GENERATE(1, 17), width = GENERATE(1, 16, 31, 33);
+  const auto op = [](const Tensors& x) { return ops::rms_norm(x[0], x[1], 1e-5); };
+  const auto formula = [](const Tensors& x) { return reference::rms_norm(x[0], x[1], 1e-5); };
+  const Tensors inputs = {3 * test::randn({rows, width}, 1), 1 + 0.1 * test::randn({width}, 2)};
+  test::require_correct(op, formula, inputs);
+}
+
+TEST_CASE("rms_norm: rounds to bfloat16 before the weight, as its twin", "[rms_norm]") {
+  const auto x = test::randn({5, 7, 64}, 3).to(at::kBFloat16), weight = (1 + test::randn({64}, 4)).to(at::kBFloat16);
+  const auto difference = (ops::rms_norm(x, weight, 1e-5) != ops::ref::rms_norm(x, weight, 1e-5)).sum().item<int64_t>();
+  REQUIRE(difference <= 5);  // of 2240: only where the sums of squares differ in the last bit
+}
+
+TEST_CASE("rms_norm: same bits for any number of threads", "[rms_norm]") {
+  const auto x = test::randn({301, 96}, 5).to(at::kFloat), weight = test::randn({96}, 6).to(at::kFloat);
+  const auto op = [](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5); };
+  test::require_thread_independent(op, {x, weight});
+}
+
+TEST_CASE("rms_norm: zeros, empty and strided input", "[rms_norm]") {
+  const auto weight = at::ones({4});
+  REQUIRE(at::equal(ops::rms_norm(at::zeros({2, 4}), weight, 1e-5), at::zeros({2, 4})));
+  REQUIRE(ops::rms_norm(at::empty({0, 4}), weight, 1e-5).sizes() == at::IntArrayRef({0, 4}));
+  const auto wide = test::randn({3, 8}, 7).to(at::kFloat);
+  REQUIRE(at::equal(ops::rms_norm(wide.slice(1, 2, 6), weight, 0), ops::rms_norm(wide.slice(1, 2, 6).contiguous(), weight, 0)));
+}
+
+TEST_CASE("rms_norm: errors", "[rms_norm]") {
+  REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 768}), at::ones({512}), 1e-5),
+                      ContainsSubstring("[rms_norm] weight must be [D=768], got [512]"));
+  REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}), at::ones({4}, at::kDouble), 1e-5), ContainsSubstring("weight must be Float"));
+  REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}, at::kHalf), at::ones({4}, at::kHalf), 1e-5), ContainsSubstring("dtype"));
+}
+
+TEST_CASE("rms_norm: on a GPU", "[rms_norm][.gpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto width = GENERATE(33, 768);
+  test::require_low_precision([](const Tensors& x) { return ops::rms_norm(x[0], x[1], 1e-5); },
+                              [](const Tensors& x) { return reference::rms_norm(x[0], x[1], 1e-5); },
+                              {test::randn({65, width}, 1), test::randn({width}, 2)}, {.dtype = dtype, .device = at::kCUDA});
+}
+
+}  // namespace scatterlm
