@@ -35,7 +35,7 @@ std::string milliseconds(double ms) { return ms < 100 ? fmt::format("{:.1f} ms",
 std::string utilisation(const StepReport& report) {
   if (report.mfu) return fmt::format("mfu {:.1f}%", 100 * *report.mfu);
   const double flops = report.tok_s * report.flops_per_token;
-  return flops < 1e12 ? fmt::format("{:.0f} GFLOP/s", flops / 1e9) : fmt::format("{:.1f} TFLOP/s", flops / 1e12);
+  return flops < 1e12 ? fmt::format("{:.1f} GFLOP/s", flops / 1e9) : fmt::format("{:.1f} TFLOP/s", flops / 1e12);
 }
 
 double seconds_left(const StepReport& report) {
@@ -51,10 +51,10 @@ void add_router_details(const StepReport& report, std::vector<LineField>& fields
     dead += router.dead_experts;
     entropy += router.entropy / static_cast<double>(report.routers.size());
   }
-  fields.push_back({fmt::format("z {:.3f}", report.z_loss), 12});
-  fields.push_back({fmt::format("loads {:.2f}-{:.2f}", least.load_max_mean, most.load_max_mean), 10});
-  fields.push_back({fmt::format("dead {}", dead), 9});
-  fields.push_back({fmt::format("entropy {:.2f}", entropy), 11});
+  fields.push_back({fmt::format("z {:.3f}", report.z_loss), 13});
+  fields.push_back({fmt::format("loads {:.2f}-{:.2f}", least.load_max_mean, most.load_max_mean), 11});
+  fields.push_back({fmt::format("dead {}", dead), 10});
+  fields.push_back({fmt::format("entropy {:.2f}", entropy), 12});
 }
 
 /// Values stand out where separators are dim.
@@ -76,7 +76,7 @@ std::string step_line(const StepReport& report, int64_t width) {
   fields.push_back({milliseconds(report.step_ms), 7});
   fields.push_back({tokens_per_second(report.tok_s), 2});
   fields.push_back({utilisation(report), 8});
-  fields.push_back({fmt::format("mem {:.1f} GiB", report.mem_gib), 8});
+  fields.push_back({fmt::format("mem {:.1f} GiB", report.mem_gib), 9});
   if (routed) fields.push_back({fmt::format("load {:.2f}", report.load_max_mean), 3});
   fields.push_back({fmt::format("eta {}", format_duration(seconds_left(report))), 1});
   if (routed) add_router_details(report, fields);

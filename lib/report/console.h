@@ -9,7 +9,7 @@
 
 namespace scatterlm {
 
-/// "step 100/610 | loss 2.8123 | aux 1.012 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95 GFLOP/s | mem 0.9 GiB |
+/// "step 100/610 | loss 2.8123 | aux 1.012 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95.4 GFLOP/s | mem 0.9 GiB |
 /// load 1.42 | eta 1m32s", then z-loss, range of the layers' loads, dead experts and mean entropy of the routers. Scripts read
 /// these lines: order and names stay. `mfu 41.2%` takes the place of the rate where the peak is known, `skipped 3` follows the
 /// loss where steps were not finite, and a dense model has no router fields. What does not fit into `width` columns is left

@@ -29,15 +29,15 @@ std::string printed(Print print) {
 TEST_CASE("a pipe gets every field, in an order that scripts rely on") {
   REQUIRE(
       step_line(example_report(), kPipe) ==
-      "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95 GFLOP/s | mem 0.9 GiB | "
+      "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95.4 GFLOP/s | mem 0.9 GiB | "
       "load 1.42 | eta 1m33s | z 7.500 | loads 1.10-1.42 | dead 1 | entropy 1.75");
 }
 
 TEST_CASE("narrow terminals lose the least important fields") {
   REQUIRE(step_line(example_report(), 199) == step_line(example_report(), kPipe));
   REQUIRE(
-      step_line(example_report(), 140) ==
-      "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95 GFLOP/s | mem 0.9 GiB | "
+      step_line(example_report(), 142) ==
+      "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95.4 GFLOP/s | mem 0.9 GiB | "
       "load 1.42 | eta 1m33s");
   REQUIRE(step_line(example_report(), 79) == "step 100/610 | loss 2.8123 | grad 0.831 | 22.5k tok/s | load 1.42 | eta 1m33s");
   REQUIRE(step_line(example_report(), 39) == "step 100/610 | loss 2.8123 | eta 1m33s");

@@ -43,7 +43,7 @@ std::string version_text() {
       "GPU        {}\n"
       "CPU        {}, {} threads\n"
       "sources    {}\n"
-      "           {}\n",
+      "           {}",
       SCATTERLM_VERSION, TORCH_VERSION, SCATTERLM_CUDA_TEXT, __VERSION__, SCATTERLM_BUILD_TYPE, gpu_text(),
       at::get_cpu_capability(), at::get_num_threads(), source_text(SourceSet::kTraining), source_text(SourceSet::kKernels));
 }

@@ -21,7 +21,8 @@ struct SourceHash {
 
 SourceHash source_hash(SourceSet set);
 
-/// What `scatterlm --version` prints: a line each for the program, its libraries, the machine and the sources.
+/// What `scatterlm --version` prints: a line each for the program, its libraries, the machine and the sources,
+/// without the end of the last line.
 std::string version_text();
 
 }  // namespace scatterlm
