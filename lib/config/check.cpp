@@ -114,7 +114,6 @@ class Checker {
   void check_blend(const char* key, const std::vector<BlendEntry>& blend) const {
     for (const BlendEntry& entry : blend) {
       require(!entry.path.empty(), {key}, fmt::format("'{}': every entry needs a path that is not empty", key));
-      require(entry.weight > 0, {key}, fmt::format("'{}': the weight of {} must be above 0", key, one_line(entry.path)));
     }
   }
 
@@ -164,8 +163,8 @@ class Checker {
     for (const auto& [path, setting] : settings_) {
       for (const Ignored& ignored : ignored_) {
         if (!ignored.covers(path)) continue;
-        fail_user("{}: key '{}' has no effect: {}; remove it, or add --set {}=null", setting.place(), path,
-                  one_line(ignored.reason), ignored.path);
+        fail_user("{}: key '{}' has no effect: {}; remove it, or add --set {}=null", setting.place(), path, ignored.reason,
+                  ignored.path);
       }
     }
   }

@@ -25,7 +25,7 @@ struct BlendEntry {
   template <class V>
   void visit(V& v) {
     v.key("path", path, "token file, shard pattern or Megatron prefix");
-    v.key("weight", weight, "share of the samples, relative to the other entries", Range{0, 1e12});
+    v.key("weight", weight, "share of the samples, relative to the other entries", Range{1e-12, 1e12});
   }
 };
 

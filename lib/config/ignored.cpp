@@ -16,7 +16,7 @@ std::vector<Ignored> ignored_keys(const Config& config) {
   const bool has_moa = some_layer([](LayerKind layer) { return layer.attention == AttentionKind::kMoa; });
   const bool has_dense = some_layer([](LayerKind layer) { return layer.mlp == MlpKind::kDense; });
   const bool has_moe = some_layer([](LayerKind layer) { return layer.mlp == MlpKind::kMoe; });
-  const std::string pattern = "in model.layers: " + config.model.layers;
+  const std::string pattern = "in model.layers: " + one_line(config.model.layers);
   unless(has_gqa, "model.attention", "no gqa layer " + pattern);
   unless(has_moa, "model.moa", "no moa layer " + pattern);
   unless(has_dense, "model.dense", "no dense layer " + pattern);

@@ -46,8 +46,8 @@ std::string explain_unknown(const std::vector<KeyInfo>& keys, const std::string&
   const KeyInfo* nearest = nullptr;
   int64_t best = 2 + std::ssize(name) / 4;  // farther is no likely meaning
   for (const KeyInfo& key : keys) {
-    const bool other_group = first_parts(key.path) != first_parts(path);
-    const int64_t distance = distance_to_key(name, last_part(key.path)) + other_group;
+    int64_t distance = distance_to_key(name, last_part(key.path));
+    if (first_parts(key.path) != first_parts(path)) distance += distance == 0 ? 1 : 2;
     if (distance < best) {
       best = distance;
       nearest = &key;

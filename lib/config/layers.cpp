@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "lib/config/model_config.h"
+#include "lib/config/value_text.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {
@@ -36,8 +36,9 @@ void append_term(std::string_view term, std::vector<LayerKind>& layers) {
   const auto attention = enum_from_name<AttentionKind>(kinds.substr(0, plus));
   const auto mlp = enum_from_name<MlpKind>(kinds.substr(std::min(plus + 1, kinds.size())));
   if (!attention || !mlp || count < 1) {
-    fail_user("'{}' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of {}, MLP one of {} and N from 1 to {}", term,
-              fmt::join(EnumNames<AttentionKind>::values, ", "), fmt::join(EnumNames<MlpKind>::values, ", "), kMaxLayers);
+    fail_user("'{}' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of {}, MLP one of {} and N from 1 to {}",
+              one_line(term), fmt::join(EnumNames<AttentionKind>::values, ", "), fmt::join(EnumNames<MlpKind>::values, ", "),
+              kMaxLayers);
   }
   layers.insert(layers.end(), static_cast<size_t>(count), LayerKind{.attention = *attention, .mlp = *mlp});
   if (std::ssize(layers) > kMaxLayers) fail_user("more than {} layers", kMaxLayers);
@@ -60,7 +61,8 @@ std::vector<LayerKind> parse_layers(const std::string& pattern) {
 std::vector<LayerKind> ModelConfig::layer_kinds() const {
   std::vector<LayerKind> kinds = parse_layers(layers);
   if (std::ssize(kinds) != num_hidden_layers) {
-    fail_user("model.layers '{}' has {} layers, model.num_hidden_layers is {}", layers, kinds.size(), num_hidden_layers);
+    fail_user("model.layers '{}' has {} layers, model.num_hidden_layers is {}", one_line(layers), kinds.size(),
+              num_hidden_layers);
   }
   return kinds;
 }

@@ -36,7 +36,7 @@ void resolve_layers(const Settings& settings, ModelConfig& model) {
     const std::vector<LayerKind> layers = parse_layers(model.layers);
     if (!settings.contains("model.num_hidden_layers")) model.num_hidden_layers = std::ssize(layers);
   } catch (const Error& error) {
-    fail_user("{}: key 'model.layers': {}", pattern->second.place(), one_line(error.what()));
+    fail_user("{}: key 'model.layers': {}", pattern->second.place(), error.what());
   }
 }
 

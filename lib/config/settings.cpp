@@ -1,5 +1,9 @@
 #include "lib/config/settings.h"
 
+#include <yaml-cpp/eventhandler.h>
+
+#include <sstream>
+
 #include "lib/util/error.h"
 
 namespace scatterlm {
@@ -41,11 +45,35 @@ class Flattener {
   std::map<std::string, YAML::Mark> seen_;
 };
 
+/// Remembers where the last document begins.
+struct DocumentStart : YAML::EventHandler {
+  YAML::Mark mark;
+
+  void OnDocumentStart(const YAML::Mark& start) override { mark = start; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// YAML::Load says nothing about text after the first document, and YAML::LoadAll never ends where that text is a stray comma.
+void require_one_document(const std::string& text, const Source& source) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStart document;
+  parser.HandleNextDocument(document);
+  if (parser.HandleNextDocument(document))
+    fail_user("{}: not YAML: a second document begins here", source.place(document.mark));
+}
+
 YAML::Node parse_yaml(const std::string& text, const Source& source) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) fail_user("{}: more than one YAML document", source.place(documents[1].Mark()));
-    return documents.empty() ? YAML::Node() : documents[0];
+    require_one_document(text, source);
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     fail_user("{}: not YAML: {}", source.place(error.mark), one_line(error.msg));
   }
