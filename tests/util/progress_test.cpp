@@ -73,7 +73,7 @@ TEST_CASE("in a pipe a short loop leaves one plain line") {
   for (int64_t i = 0; i <= 1000; ++i) progress.update(i);
   progress.finish();
   const std::string text = channel.drain();
-  REQUIRE_THAT(text, ContainsSubstring("preparing: 1k files in 0.0s ("));
+  REQUIRE_THAT(text, ContainsSubstring("preparing: 1k files in "));
   REQUIRE(text.find_first_of("\r\x1b") == std::string::npos);
   REQUIRE(std::count(text.begin(), text.end(), '\n') == 1);
 }
@@ -81,21 +81,23 @@ TEST_CASE("in a pipe a short loop leaves one plain line") {
 TEST_CASE("on a terminal one line is rewritten at most ten times a second within its width") {
   const auto channel = Channel::terminal(30);
   REQUIRE(terminal_width(channel.write_end) == 30);
+  const auto start = std::chrono::steady_clock::now();
   Progress progress("preparing", 100, "files", channel.write_end);
   for (int64_t i = 0; i < 50; ++i) {
     progress.update(i);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  const auto tenths = (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(100);
   const std::string updates = channel.drain();
   const auto rewrites = std::count(updates.begin(), updates.end(), '\r');
   REQUIRE(rewrites >= 1);
-  REQUIRE(rewrites <= 4);
+  REQUIRE(rewrites <= tenths);
   REQUIRE(updates.find('\n') == std::string::npos);
   for (size_t begin = updates.find('\r'); begin != std::string::npos; begin = updates.find('\r', begin + 1)) {
     REQUIRE(updates.find("\x1b[K", begin) - begin - 1 <= 29);
   }
   progress.finish();
-  REQUIRE_THAT(channel.drain(), ContainsSubstring("\r\x1b[Kpreparing: 100 files in 0."));
+  REQUIRE_THAT(channel.drain(), ContainsSubstring("\r\x1b[Kpreparing: 100 files in "));
 }
 
 TEST_CASE("an abandoned progress ends its line") {
