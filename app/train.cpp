@@ -57,6 +57,10 @@ ExitCode train(const TrainOptions& options) {
     phases.done("resume", checkpoint->path());
   }
   if (options.dry_run) return kExitDone;
+  if (trainer.steps() >= trainer.total_steps()) {
+    log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew", run_dir, trainer.steps()));
+    return kExitDone;
+  }
 
   Report report(run_dir, config, numerics, trainer.steps());
   write_file_atomic(run_dir + "/config.yaml", dump_config(config));

@@ -62,10 +62,8 @@ def write_token_file(path, tokens):
     path.write_bytes(header.tobytes() + np.asarray(tokens, "<u2").tobytes())
 
 
-@pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory):
-    """Folder with train.bin (about 24k tokens) and val.bin: byte documents of a small, learnable language."""
-    folder = tmp_path_factory.mktemp("data")
+def write_tiny_data(folder):
+    """train.bin (about 24k tokens) and val.bin: byte documents of a small, learnable language."""
     random = np.random.default_rng(0)
     words = ["int", "float", "return", "value", "index", "for", "while", "(", ")", "{", "}", ";\n", "=", "+", "0", "1"]
     for name, documents in (("train.bin", 60), ("val.bin", 6)):
@@ -74,6 +72,13 @@ def tiny_data(tmp_path_factory):
             tokens += " ".join(random.choice(words, 100)).encode()
             tokens.append(END_OF_TEXT)
         write_token_file(folder / name, tokens)
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory):
+    """Folder with the files of write_tiny_data."""
+    folder = tmp_path_factory.mktemp("data")
+    write_tiny_data(folder)
     return folder
 
 

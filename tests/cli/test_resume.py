@@ -1,0 +1,128 @@
+"""A run that was killed and continued ends in the same bits as one that ran through."""
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import ROOT, read_metrics
+
+STEPS = 40
+RUN = ["--set", f"train.steps={STEPS}", "--set", "checkpoint.save_interval=10", "--set", "checkpoint.keep_last=1"]
+# 24k tokens in windows of 32 are about 950 samples: with 8 of them a step the epoch ends near step 118.
+VARIANTS = {
+    "plain": [],
+    "accumulation": ["--set", "train.micro_batch_size=2"],
+    "bias balancing": ["--set", "model.router.balance=bias"],
+    "documents": ["--set", "data.intra_document_masking=true"],
+    "epoch end": ["--set", "train.global_batch_tokens=1024", "--set", "train.sequence_length=64"],
+}
+TIMES = {"step_ms", "tok_s", "mem_gib"}
+
+
+def start(binary, config, *options):
+    return subprocess.Popen([str(binary), "train", str(config), *RUN, *options], cwd=ROOT, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < deadline, f"no {path}: {process.communicate()}"
+        time.sleep(0.002)
+
+
+def numbers(run):
+    """Metrics without what a clock measured."""
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in read_metrics(run)]
+
+
+def assert_same_end(one, other):
+    name = f"step_{STEPS:08d}"
+    for file in ("rank_00000.safetensors", "state.json"):
+        assert (one / name / file).read_bytes() == (other / name / file).read_bytes(), file
+    assert numbers(one) == numbers(other)
+    assert [line["step"] for line in read_metrics(other)] == list(range(1, STEPS + 1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_kill_and_resume_end_in_the_same_bits(scatterlm, binary, tiny_config, runs, variant):
+    options = VARIANTS[variant]
+    scatterlm("train", tiny_config, *RUN, *options, "--run-dir", runs / "whole", check=True)
+    for step in (10, 20):  # killed twice, at no particular moment after a checkpoint
+        process = start(binary, tiny_config, *options, "--run-dir", str(runs / "killed"))
+        wait_for(runs / "killed" / f"step_{step:08d}", process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    resumed = scatterlm("train", tiny_config, *RUN, *options, "--run-dir", runs / "killed", check=True)
+    assert "resume" in resumed.stdout
+    assert_same_end(runs / "whole", runs / "killed")
+    if variant == "epoch end":
+        state = json.loads((runs / "whole" / f"step_{STEPS:08d}" / "state.json").read_text())
+        windows = 24_000 // 64
+        assert state["data_position"] > 1.5 * windows
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_saves_and_exits_with_75(scatterlm, binary, tiny_config, runs, number):
+    scatterlm("train", tiny_config, *RUN, "--run-dir", runs / "whole", check=True)
+    process = start(binary, tiny_config, "--run-dir", str(runs / "stopped"))
+    wait_for(runs / "stopped" / "metrics.jsonl", process)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error
+    assert "the same command goes on" in error
+    scatterlm("train", tiny_config, *RUN, "--run-dir", runs / "stopped", check=True)
+    assert_same_end(runs / "whole", runs / "stopped")
+
+
+def test_the_time_budget_saves_and_exits_with_75(scatterlm, tiny_config, runs):
+    budget = ["--set", "train.max_minutes=1e-5"]
+    result = scatterlm("train", tiny_config, *RUN, *budget)
+    assert result.returncode == 75, result.stderr
+    assert (runs / "tiny/step_00000001/manifest.json").exists()
+    assert scatterlm("train", tiny_config, *RUN, *budget).returncode == 75
+    assert (runs / "tiny/step_00000002/manifest.json").exists()
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, "--run-dir", runs / "whole", "--set", "train.steps=30", check=True)
+    scatterlm("train", tiny_config, "--run-dir", runs / "damaged", "--set", "train.steps=20", "--set", "optim.schedule=constant", check=True)
+    rank = runs / "damaged/step_00000020/rank_00000.safetensors"
+    rank.write_bytes(rank.read_bytes()[:-1])
+    result = scatterlm("train", tiny_config, "--run-dir", runs / "damaged", "--set", "train.steps=30", "--set", "optim.schedule=constant", check=True)
+    assert "warning" in result.stderr and "step_00000020" in result.stderr
+    assert [line["step"] for line in read_metrics(runs / "damaged")] == list(range(1, 31))
+
+
+def test_a_run_folder_is_never_overwritten(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, check=True)
+    result = scatterlm("train", tiny_config, "--resume", "none")
+    assert result.returncode == 2
+    assert f"{runs}/tiny: holds a checkpoint of step 20, so --resume none cannot start from step 0 here" in result.stderr
+
+
+def test_a_fork_starts_from_the_named_checkpoint(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, check=True)
+    scatterlm("train", tiny_config, "--resume", runs / "tiny/step_00000010", "--run-dir", runs / "fork", check=True)
+    assert [line["step"] for line in read_metrics(runs / "fork")] == list(range(11, 21))
+    assert (runs / "fork/step_00000020/rank_00000.safetensors").read_bytes() == (
+        runs / "tiny/step_00000020/rank_00000.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("change, difference", [
+    ("model.hidden_size=64", "model.hidden_size is 32 in the checkpoint and 64 in this configuration"),
+    ("model.attention.rope_theta=500", "model.attention.rope_theta is 10000 in the checkpoint and 500 in this configuration"),
+    ("model.moe.activation=relu2", "model.moe.activation is swiglu in the checkpoint and relu2 in this configuration"),
+])
+def test_another_architecture_is_refused_by_its_first_difference(scatterlm, tiny_config, change, difference):
+    scatterlm("train", tiny_config, check=True)
+    result = scatterlm("train", tiny_config, "--set", "train.steps=30", "--set", change)
+    assert result.returncode == 2 and difference in result.stderr
+
+
+def test_a_changed_learning_rate_is_said(scatterlm, tiny_config):
+    scatterlm("train", tiny_config, check=True)
+    result = scatterlm("train", tiny_config, "--set", "train.steps=30", "--set", "optim.lr=0.001", check=True)
+    assert "optim.lr was 0.003 up to this checkpoint and is 0.001 from here" in result.stderr
