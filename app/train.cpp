@@ -32,7 +32,7 @@ bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % inte
 ExitCode train(const TrainOptions& options) {
   Phases phases;
   const Config config = load_config(options.config, options.sets);
-  const auto run_dir = run_folder(config, options.config, options.run_dir);
+  const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
   const auto numerics = set_up_numerics(config.train);
   const auto comm = make_single_comm();

@@ -56,7 +56,12 @@ bool is_architecture(const std::string& key) {
   return key.starts_with("model.") && std::find(training.begin(), training.end(), key) == training.end();
 }
 
-/// Another architecture is refused; every other difference is said.
+/// Where a run is kept and how often it speaks changes no result.
+bool changes_training(const std::string& key) {
+  return !key.starts_with("run.") && !key.starts_with("log.") && !key.starts_with("checkpoint.");
+}
+
+/// Another architecture is refused; every other difference that matters is said.
 void check_same_model(const CheckpointReader& reader, const Config& config) {
   const auto changed = differences(checkpoint_config(reader), config);
   for (const auto& [key, stored, now] : changed) {
@@ -65,7 +70,9 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
                 reader.path(), key, stored, now);
     }
   }
-  for (const auto& [key, stored, now] : changed) log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
+  for (const auto& [key, stored, now] : changed) {
+    if (changes_training(key)) log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
+  }
 }
 
 /// The first tensor of the model that the checkpoint lacks or has in another shape, or the first one that the model lacks.

@@ -7,10 +7,8 @@
 
 namespace scatterlm {
 
-std::string run_folder(const Config& config, const std::string& config_path, const std::string& override_dir) {
-  namespace fs = std::filesystem;
-  if (!override_dir.empty()) return override_dir;
-  return fs::path(config.run.dir) / (config.run.name.empty() ? fs::path(config_path).stem().string() : config.run.name);
+std::string run_folder(const RunConfig& config, const std::string& override_dir) {
+  return override_dir.empty() ? std::filesystem::path(config.dir) / config.name : override_dir;
 }
 
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume) {

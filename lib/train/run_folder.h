@@ -7,8 +7,8 @@
 
 namespace scatterlm {
 
-/// Folder of a run: `override_dir` if given, else run.dir/run.name, where an empty name is the configuration's file name.
-std::string run_folder(const Config& config, const std::string& config_path, const std::string& override_dir);
+/// Folder of a run: `override_dir` if given, else run.dir/run.name.
+std::string run_folder(const RunConfig& config, const std::string& override_dir);
 
 /// The checkpoint that --resume names: auto (the run's newest good one, if it has any), none, or a folder. Throws Error if the run
 /// folder holds a later checkpoint than that, which training on would contradict.
