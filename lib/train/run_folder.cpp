@@ -8,7 +8,7 @@
 namespace scatterlm {
 
 std::string run_folder(const RunConfig& config, const std::string& override_dir) {
-  return override_dir.empty() ? std::filesystem::path(config.dir) / config.name : override_dir;
+  return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
 
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume) {
