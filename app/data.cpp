@@ -4,7 +4,6 @@
 #include "app/commands.h"
 #include "lib/data/inspect.h"
 #include "lib/data/prepare.h"
-#include "lib/util/text.h"
 
 namespace scatterlm {
 namespace {
@@ -25,7 +24,9 @@ void add_prepare(CLI::App& data) {
   command->add_option("--val-every", options->val_every, "Hold out every n-th file, in bytewise order of their paths; 0 = none")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--shard-tokens", options->shard_tokens, "Split the training tokens into train_000000.bin, ... of this many; 0 = one file")
+  command
+      ->add_option("--shard-tokens", options->shard_tokens,
+                   "Split the training tokens into train_000000.bin, ... of this many; 0 = one file")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   command->add_option("--tokenizer", options->tokenizer, "How text becomes tokens: bytes")->capture_default_str();
@@ -41,10 +42,17 @@ void add_inspect(CLI::App& data) {
   auto* command = data.add_subcommand("inspect", "Show what is in token files: format, counts, common tokens, samples");
   auto options = std::make_shared<InspectOptions>();
   command->add_option("path", options->path, "Token file, shard pattern or Megatron prefix")->required();
-  const std::map<std::string, TokenWidth> widths = {{"auto", TokenWidth::kAuto}, {"uint16", TokenWidth::kUint16}, {"uint32", TokenWidth::kUint32}};
-  command->add_option("--raw-dtype", options->raw_dtype, "Width of tokens in files without a header: uint16 or uint32")
-      ->transform(CLI::Transformer(widths));
-  command->add_option("--samples", options->samples, "Random places to show")->capture_default_str()->check(CLI::NonNegativeNumber);
+  command
+      ->add_option_function<std::string>(
+          "--raw-dtype",
+          [options](const std::string& width) {
+            options->raw_dtype = width == "uint16" ? TokenWidth::kUint16 : TokenWidth::kUint32;
+          },
+          "Width of tokens in files without a header: uint16 or uint32")
+      ->check(CLI::IsMember({"uint16", "uint32"}));
+  command->add_option("--samples", options->samples, "Random places to show")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "How to show tokens as text: bytes")->capture_default_str();
   command->footer("Example:\n  scatterlm data inspect 'data/headers/*.bin' --samples 2");

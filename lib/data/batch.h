@@ -9,7 +9,7 @@ namespace scatterlm {
 struct Batch {
   at::Tensor input_BS;                    ///< int64
   at::Tensor target_BS;                   ///< int64, the next token
-  std::optional<at::Tensor> document_BS;  ///< int32, number of the document inside the sequence; only with intra-document masking
+  std::optional<at::Tensor> document_BS;  ///< int32, number of the document within its row; only with intra-document masking
 
   Batch to(at::Device device) const {
     auto move = [&](const at::Tensor& t) { return t.to(device, /*non_blocking=*/true); };

@@ -67,8 +67,7 @@ Corpus::Corpus(const std::vector<BlendEntry>& entries, const char* key, const Da
 
 void Corpus::check(const TokenFile& file) {
   if (number_documents_ && eot_token_ < 0 && !file.documents())
-    fail_user("{}: data.intra_document_masking needs to know where documents end: set data.eot_token (a Megatron file would have an index)",
-              file.path());
+    fail_user("{}: has no document index, which data.intra_document_masking needs: set data.eot_token", file.path());
   if (file.fits(vocab_size_)) return;
   const int64_t width = width_of(file.type());
   const int64_t count = std::min(file.num_tokens(), (kCheckedBytes - checked_bytes_) / width);
@@ -91,7 +90,8 @@ int64_t Corpus::num_tokens() const {
 
 Batch Corpus::read(const std::vector<Window>& windows, int64_t length) const {
   const auto rows = static_cast<int64_t>(windows.size());
-  Batch batch{.input_BS = at::empty({rows, length}, at::kLong), .target_BS = at::empty({rows, length}, at::kLong), .document_BS = {}};
+  Batch batch{
+      .input_BS = at::empty({rows, length}, at::kLong), .target_BS = at::empty({rows, length}, at::kLong), .document_BS = {}};
   if (number_documents_) batch.document_BS = at::empty({rows, length}, at::kInt);
 
   std::vector<int64_t> tokens(static_cast<size_t>(length) + 1);

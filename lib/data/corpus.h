@@ -27,9 +27,9 @@ struct Window {
 
 class Corpus {
  public:
-  /// Opens every file of `entries` (the value of `key`) whose weight is not 0, and checks headers, sizes and tokens. Throws Error
-  /// naming file and way out.
-  /// The first 8 GiB of tokens are checked here, which takes seconds; those beyond when they are read.
+  /// Opens every file of `entries` (the value of `key`) whose weight is not 0, and checks headers, sizes and tokens. Throws
+  /// Error naming file and way out. The first 8 GiB of tokens are checked here, which takes seconds; those beyond when they are
+  /// read.
   Corpus(const std::vector<BlendEntry>& entries, const char* key, const DataConfig& data, int64_t vocab_size);
 
   const std::vector<Source>& sources() const { return sources_; }

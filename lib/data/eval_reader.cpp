@@ -9,9 +9,9 @@ struct EvalReader::State {
   int64_t length;
   int64_t num_tokens = 0;
 
-  size_t file = 0;     // where the next sequence begins
+  size_t file = 0;  // where the next sequence begins
   int64_t begin = 0;
-  int64_t left = 0;    // targets still to give
+  int64_t left = 0;  // targets still to give
 
   void rewind() {
     file = 0;
@@ -21,10 +21,12 @@ struct EvalReader::State {
 };
 
 EvalReader::EvalReader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t max_tokens)
-    : state_(new State{.corpus = Corpus(data.validation, "data.validation", data, vocab_size), .files = {}, .length = sequence_length}) {
+    : state_(new State{
+          .corpus = Corpus(data.validation, "data.validation", data, vocab_size), .files = {}, .length = sequence_length}) {
   for (const Source& source : state_->corpus.sources()) {
     for (const TokenFile& file : source.files) {
-      if (file.num_tokens() < 2) fail_user("{}: one token has no successor to predict: validation needs at least two", file.path());
+      if (file.num_tokens() < 2)
+        fail_user("{}: one token has no successor to predict: validation needs at least two", file.path());
       state_->files.push_back(&file);
       state_->num_tokens += file.num_tokens() - 1;
     }

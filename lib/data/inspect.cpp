@@ -38,7 +38,8 @@ Statistics count_tokens(const std::vector<TokenFile>& files) {
 }
 
 std::string describe_file(const TokenFile& file) {
-  std::string text = fmt::format("{}: {}, {}, {} tokens", file.path(), format_name(file.format()), type_name(file.type()), file.num_tokens());
+  std::string text =
+      fmt::format("{}: {}, {}, {} tokens", file.path(), format_name(file.format()), type_name(file.type()), file.num_tokens());
   if (file.documents()) text += fmt::format(", {} documents", file.documents()->num_documents());
   return text + "\n";
 }
@@ -54,7 +55,8 @@ std::string describe_counts(const Statistics& statistics, const Tokenizer* text)
 
   const auto used = static_cast<int64_t>(counts.size()) - std::count(counts.begin(), counts.end(), 0);
   std::string result = fmt::format("{} tokens, {} different, the largest {}\n", statistics.tokens, used, counts.size() - 1);
-  if (text && counts.size() > text->eot()) result += fmt::format("{} end-of-text tokens ({})\n", counts[text->eot()], text->eot());
+  if (text && counts.size() > text->eot())
+    result += fmt::format("{} end-of-text tokens ({})\n", counts[text->eot()], text->eot());
   result += "most common:";
   for (size_t i = 0; i < shown && counts[order[i]] > 0; ++i) {
     const size_t token = order[i];

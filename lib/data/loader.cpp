@@ -16,7 +16,8 @@ class WindowOrder {
     // One more token than the length, for the last target; neighbours share it. A tail shorter than that is dropped.
     for (const TokenFile& file : source.files) ends_.push_back(num_windows() + (file.num_tokens() - 1) / length);
     if (num_windows() == 0)
-      fail_user("{}: no file has more than train.sequence_length ({}) tokens: shorten it or give longer files", source.path, length);
+      fail_user("{}: no file has more than train.sequence_length ({}) tokens: shorten it or give longer files", source.path,
+                length);
   }
 
   int64_t num_windows() const { return ends_.empty() ? 0 : ends_.back(); }
@@ -52,14 +53,15 @@ struct Loader::State {
   std::vector<WindowOrder> orders;
 
   int64_t position = 0;
-  // What the next call will most likely ask for. A thread per batch costs some 20 us and needs no queue, no lock and no shutdown:
-  // the future carries an exception over, and its destructor waits.
+  // What the next call will most likely ask for. A thread per batch costs some 20 us and needs no queue, no lock and no
+  // shutdown: the future carries an exception over, and its destructor waits.
   std::future<Batch> ahead;
   int64_t ahead_position = 0;
   int64_t ahead_size = 0;
 };
 
-Loader::State::State(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank, int64_t world)
+Loader::State::State(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank,
+                     int64_t world)
     : corpus(data.train, "data.train", data, vocab_size),
       length(sequence_length),
       seed(seed),
@@ -114,11 +116,12 @@ int64_t Loader::total_tokens() const { return state_->corpus.num_tokens(); }
 
 std::string Loader::describe() const {
   const Corpus& corpus = state_->corpus;
-  std::string text = fmt::format("{} tokens in {} file{}", format_count(static_cast<double>(corpus.num_tokens())), corpus.num_files(),
-                                 corpus.num_files() == 1 ? "" : "s");
+  std::string text = fmt::format("{} tokens in {} file{}", format_count(static_cast<double>(corpus.num_tokens())),
+                                 corpus.num_files(), corpus.num_files() == 1 ? "" : "s");
   const char* separator = ": ";
   for (size_t i = 0; i < corpus.sources().size(); ++i) {
-    text += fmt::format("{}{} {:.3g} %", separator, corpus.sources()[i].path, 100 * state_->blend.share(static_cast<int64_t>(i)));
+    text +=
+        fmt::format("{}{} {:.3g} %", separator, corpus.sources()[i].path, 100 * state_->blend.share(static_cast<int64_t>(i)));
     separator = ", ";
   }
   if (corpus.unchecked_bytes() > 0)

@@ -10,16 +10,16 @@
 
 namespace scatterlm {
 
-/// Endless global sample order over a weighted blend of token files. Depends on the seed and the epoch, not on the number of ranks:
-/// rank r of W takes samples r*n .. r*n+n-1 of each global batch of W*n sequences.
+/// Endless global sample order over a weighted blend of token files. Depends on the seed and the epoch, not on the number of
+/// ranks: rank r of W takes samples r*n .. r*n+n-1 of each global batch of W*n sequences.
 class Loader {
  public:
   /// Opens and checks every file (headers, sizes, each token < vocab_size). Throws Error naming file and remedy.
   Loader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank, int64_t world);
   ~Loader();
 
-  /// The next global batch's own part: `num_sequences` (global, divisible by world) / world sequences. A thread prepares the batch
-  /// after it meanwhile. Throws Error (also for what that thread met), and stays at its position then.
+  /// The next global batch's own part: `num_sequences` (global, divisible by world) / world sequences. A thread prepares the
+  /// batch after it meanwhile. Throws Error (also for what that thread met), and stays at its position then.
   Batch next(int64_t num_sequences);
 
   /// Samples consumed so far, over all ranks: the exact position for a checkpoint.
@@ -35,7 +35,8 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-/// Every token of the validation files once, in file order: sequences of up to sequence_length, the last one of a file may be shorter.
+/// Every token of the validation files once, in file order: sequences of up to sequence_length, the last one of a file may be
+/// shorter.
 class EvalReader {
  public:
   /// max_tokens 0 = all.

@@ -39,8 +39,8 @@ MegatronIndex::MegatronIndex(const std::string& path) : file_(path) {
   const bool plausible = sequences < room && boundaries < room;
   const uint64_t expected = plausible ? kHeaderBytes + 12 * sequences + 8 * boundaries : 0;
   if (!plausible || (room != expected && room != expected + sequences))
-    fail_user("{}: Megatron index of {} bytes does not fit its {} sequences and {} document boundaries: truncated or damaged", path,
-              size, sequences, boundaries);
+    fail_user("{}: Megatron index of {} bytes does not fit its {} sequences and {} document boundaries: truncated or damaged",
+              path, size, sequences, boundaries);
   if (sequences == 0) fail_user("{}: Megatron index without sequences", path);
   if (boundaries == 0) fail_user("{}: Megatron index without document boundaries", path);
 

@@ -31,7 +31,8 @@ int64_t parse_length(std::string_view value, const std::string& path) {
     const auto [stop, error] = std::from_chars(shape.data() + 1, end, length);
     if (error == std::errc() && std::string_view(stop, end) == ",") return length;
   }
-  fail_user("{}: npy array of shape {:?}, tokens must have one dimension", path, value.substr(0, std::min<size_t>(shape.size() + 1, 40)));
+  fail_user("{}: npy array of shape {:?}, tokens must have one dimension", path,
+            value.substr(0, std::min<size_t>(shape.size() + 1, 40)));
 }
 
 }  // namespace

@@ -108,7 +108,8 @@ void check_folder(const fs::path& folder) {
   if (!fs::is_directory(folder)) fail_user("{}: --out must be a folder", folder.string());
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".bin")
-      fail_user("{}: exists; remove the token files of --out {} or choose another folder", entry.path().string(), folder.string());
+      fail_user("{}: exists; remove the token files of --out {} or choose another folder", entry.path().string(),
+                folder.string());
 }
 
 }  // namespace
@@ -119,7 +120,8 @@ Prepared prepare(const PrepareOptions& options) {
   const auto num_documents = static_cast<int64_t>(documents.size());
   if (options.val_every == 1) fail_user("--val-every 1 leaves no document to train on: give 0 or at least 2");
   if (options.val_every > num_documents)
-    fail_user("--val-every {} holds out none of {} documents: give at most {}", options.val_every, num_documents, num_documents);
+    fail_user("--val-every {} holds out none of {} documents: give at most {}", options.val_every, num_documents,
+              num_documents);
   check_folder(options.out);
   std::error_code error;
   fs::create_directories(options.out, error);

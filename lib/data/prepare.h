@@ -26,8 +26,8 @@ struct Prepared {
   int64_t bytes = 0;  ///< of text
 };
 
-/// Each file is a document: its tokens and an end-of-text token, whatever bytes it holds. Documents come in the order of the inputs,
-/// within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1.
+/// Each file is a document: its tokens and an end-of-text token, whatever bytes it holds. Documents come in the order of the
+/// inputs, within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1.
 /// Writes OUT/train.bin and OUT/val.bin, or OUT/train_000000.bin and so on with shard_tokens (a document may straddle shards).
 /// All of them appear at the end, or none. Progress goes to stderr.
 Prepared prepare(const PrepareOptions& options);

@@ -31,8 +31,8 @@ class Blend {
   /// Weights are relative, not negative, one of them positive.
   explicit Blend(const std::vector<double>& weights);
 
-  /// A binary tree halves the sources. At each node the left half's count after n samples is n * share, rounded: error diffusion
-  /// in closed form. So after any number of samples each source has its share up to one sample per level of the tree.
+  /// A binary tree halves the sources. At each node the left half's count after n samples is n * share, rounded: error
+  /// diffusion in closed form. So after any number of samples each source has its share up to one sample per level of the tree.
   Turn operator()(int64_t sample) const;
 
   double share(int64_t source) const;

@@ -19,11 +19,16 @@ namespace fs = std::filesystem;
 /// What else llm.c writes, by its first number.
 const char* other_llmc_file(int32_t magic) {
   switch (magic) {
-    case 20240522: return "evaluation examples";
-    case 20240326: return "a model";
-    case 20240527: return "a training state";
-    case 20240328: return "a tokenizer";
-    default: return nullptr;
+    case 20240522:
+      return "evaluation examples";
+    case 20240326:
+      return "a model";
+    case 20240527:
+      return "a training state";
+    case 20240328:
+      return "a tokenizer";
+    default:
+      return nullptr;
   }
 }
 
@@ -60,9 +65,8 @@ const char* format_name(TokenFormat format) {
 }
 
 std::string type_name(TokenType type) {
-  return with_token_type(type, [](auto token) {
-    return fmt::format("{}int{}", std::is_signed_v<decltype(token)> ? "" : "u", 8 * sizeof(token));
-  });
+  return with_token_type(
+      type, [](auto token) { return fmt::format("{}int{}", std::is_signed_v<decltype(token)> ? "" : "u", 8 * sizeof(token)); });
 }
 
 TokenFile::TokenFile(const std::string& path, TokenWidth raw_dtype) : path_(path) { detect(path, raw_dtype); }
@@ -115,7 +119,10 @@ void TokenFile::open_npy() {
 
 void TokenFile::open_raw(TokenWidth raw_dtype) {
   if (raw_dtype == TokenWidth::kAuto)
-    fail_user("{}: unknown format; if it is bare tokens without a header, set data.raw_dtype to uint16 or uint32", path_);
+    fail_user(
+        "{}: unknown format; if it is bare tokens without a header, set data.raw_dtype (data inspect: --raw-dtype) to uint16 "
+        "or uint32",
+        path_);
   type_ = raw_dtype == TokenWidth::kUint16 ? TokenType::kU16 : TokenType::kU32;
   if (file_.size() % width_of(type_) != 0)
     fail_user("{}: {} bytes are not a whole number of {} tokens (data.raw_dtype)", path_, file_.size(), enum_name(raw_dtype));

@@ -12,7 +12,8 @@ struct Utf8Piece {
   size_t size;
 };
 
-/// The first character of `text` (not empty), or the longest beginning of one that can not go on. Table 3-7 of the Unicode standard.
+/// The first character of `text` (not empty), or the longest beginning of one that can not go on. Table 3-7 of the Unicode
+/// standard.
 Utf8Piece first_piece(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -60,7 +61,9 @@ std::vector<uint32_t> ByteTokenizer::encode(std::string_view text) const {
   return {bytes, bytes + text.size()};
 }
 
-std::string ByteTokenizer::bytes_of(uint32_t token) const { return token < 256 ? std::string(1, static_cast<char>(token)) : ""; }
+std::string ByteTokenizer::bytes_of(uint32_t token) const {
+  return token < 256 ? std::string(1, static_cast<char>(token)) : "";
+}
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();

@@ -15,8 +15,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
   /// No end-of-text token is added, and none is recognised in the text.
   virtual std::vector<uint32_t> encode(std::string_view text) const = 0;
-  /// Largest n <= limit where encode(text) is encode of the first n bytes and encode of the rest, so that a huge document can be
-  /// encoded in pieces; 0 < limit < size of the text.
+  /// Largest n <= limit where encode(text) is encode of the first n bytes and encode of the rest, so that a huge document can
+  /// be encoded in pieces; 0 < limit < size of the text.
   virtual size_t split(std::string_view text, size_t limit) const = 0;
   /// Bytes of one token; empty for end-of-text and for numbers that are no token.
   virtual std::string bytes_of(uint32_t token) const = 0;

@@ -3,6 +3,7 @@
 #include "lib/data/loader.h"
 #include "lib/util/error.h"
 #include "tests/data/files.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;

@@ -3,6 +3,7 @@
 #include "lib/util/error.h"
 #include "tests/data/files.h"
 #include "tests/mutate.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -28,7 +29,8 @@ bool survives(const std::string& path) {
   }
 }
 
-/// Tries mutations of `valid` written to `written`, which reading `path` touches. Some must pass and some not, else nothing was tested.
+/// Tries mutations of `valid` written to `written`, which reading `path` touches. Some must pass and some not, else nothing was
+/// tested.
 void fuzz(const std::string& valid, const std::string& written, const std::string& path, uint64_t seed) {
   std::ofstream(written, std::ios::binary) << valid;
   std::mt19937_64 rng(seed);

@@ -6,6 +6,7 @@
 
 #include "lib/util/error.h"
 #include "tests/data/files.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -39,9 +40,7 @@ std::vector<int64_t> draw(Loader& loader, int64_t batches, int64_t num_sequences
   return drawn;
 }
 
-std::vector<int32_t> numbers(const at::Tensor& row) {
-  return {row.data_ptr<int32_t>(), row.data_ptr<int32_t>() + row.numel()};
-}
+std::vector<int32_t> numbers(const at::Tensor& row) { return {row.data_ptr<int32_t>(), row.data_ptr<int32_t>() + row.numel()}; }
 
 }  // namespace
 
@@ -78,12 +77,14 @@ TEST_CASE("loader: one epoch is every window once, the next one in another order
 
 TEST_CASE("loader: the global order does not depend on the number of ranks") {
   const TempDir dir;
-  const DataConfig data = train_on({{dir.write("a.bin", llmc_u16(iota(5000))), 3}, {dir.write("b.bin", llmc_u16(iota(700, 9000))), 1}});
+  const DataConfig data =
+      train_on({{dir.write("a.bin", llmc_u16(iota(5000))), 3}, {dir.write("b.bin", llmc_u16(iota(700, 9000))), 1}});
   Loader alone = open(data);
   const std::vector<int64_t> expected = draw(alone, 25, 8);
   for (int64_t world : {2, 4, 8}) {
     std::vector<std::unique_ptr<Loader>> ranks;
-    for (int64_t rank = 0; rank < world; ++rank) ranks.push_back(std::make_unique<Loader>(data, kVocabulary, kLength, 1, rank, world));
+    for (int64_t rank = 0; rank < world; ++rank)
+      ranks.push_back(std::make_unique<Loader>(data, kVocabulary, kLength, 1, rank, world));
     std::vector<int64_t> drawn;
     for (int64_t batch = 0; batch < 25; ++batch)
       for (auto& rank : ranks)
@@ -98,7 +99,8 @@ TEST_CASE("loader: the global order does not depend on the number of ranks") {
 
 TEST_CASE("loader: seeking to a position replays it, over an epoch's end too") {
   const TempDir dir;
-  const DataConfig data = train_on({{dir.write("a.bin", llmc_u16(iota(500))), 2}, {dir.write("b.bin", llmc_u16(iota(300, 9000))), 1}});
+  const DataConfig data =
+      train_on({{dir.write("a.bin", llmc_u16(iota(500))), 2}, {dir.write("b.bin", llmc_u16(iota(300, 9000))), 1}});
   Loader straight = open(data);
   const std::vector<int64_t> all = draw(straight, 100, 4);
   REQUIRE(straight.position() == 400);
@@ -146,8 +148,9 @@ TEST_CASE("loader: errors at the start") {
   REQUIRE_THROWS_WITH(open(train_on({{path, 1}})),
                       path + ": no file has more than train.sequence_length (8) tokens: shorten it or give longer files");
   const std::string large = dir.write("b.bin", llmc_u16({1, 2, 60000, 3}));
-  REQUIRE_THROWS_WITH(open(train_on({{large, 1}})),
-                      large + ": token 60000 at position 2 is not in [0, 60000): set model.vocab_size to that of the file's tokenizer");
+  REQUIRE_THROWS_WITH(
+      open(train_on({{large, 1}})),
+      large + ": token 60000 at position 2 is not in [0, 60000): set model.vocab_size to that of the file's tokenizer");
   REQUIRE_THROWS_WITH(open(train_on({{dir / "gone.bin", 1}})), (dir / "gone.bin") + ": cannot open: No such file or directory");
   Loader two = open(train_on({{dir.write("c.bin", llmc_u16(iota(100))), 1}}), 1, 0, 2);
   REQUIRE_THROWS_WITH(two.next(3), "[loader] num_sequences must be a multiple of the 2 ranks, got 3");
@@ -190,14 +193,15 @@ TEST_CASE("loader: documents by end-of-text token") {
   for (int64_t row : {0, 1}) REQUIRE(numbers((*batch.document_BS)[row]) == std::vector<int32_t>{0, 0, 1, 1, 1, 2, 3, 3});
 
   data.eot_token = -1;
-  REQUIRE_THROWS_WITH(open(data), ContainsSubstring("a.bin: data.intra_document_masking needs to know where documents end: "
-                                                    "set data.eot_token (a Megatron file would have an index)"));
+  REQUIRE_THROWS_WITH(
+      open(data),
+      ContainsSubstring("a.bin: has no document index, which data.intra_document_masking needs: set data.eot_token"));
 }
 
 TEST_CASE("loader: documents by Megatron's index, which the end-of-text token does not override") {
   const TempDir dir;
-  // Documents of 2, 3, 0, 3, 8 and 1 tokens; the third boundary repeats.
-  dir.write("m.idx", megatron_index(8, 2, {2, 1, 2, 0, 3, 8, 1}, {0, 1, 3, 4, 5, 6, 7}));
+  // Documents of 2, 0, 3 (two sequences), 3, 8 and 1 tokens.
+  dir.write("m.idx", megatron_index(8, 2, {2, 0, 1, 2, 3, 8, 1}, {0, 1, 2, 4, 5, 6, 7}));
   dir.write("m.bin", tokens_as<uint16_t>(iota(17)));
   DataConfig data = train_on({{dir / "m", 1}});
   data.intra_document_masking = true;

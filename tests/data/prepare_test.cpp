@@ -4,6 +4,7 @@
 #include "lib/data/token_file.h"
 #include "lib/util/error.h"
 #include "tests/data/files.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -85,8 +86,10 @@ TEST_CASE("prepare: errors") {
     prepare(options);
   };
   REQUIRE_THROWS_WITH(run({.inputs = {dir / "gone"}}), (dir / "gone") + ": no such file or folder");
-  REQUIRE_THROWS_WITH(run({.inputs = {dir / "in"}, .glob = "*.cc"}), (dir / "in") + ": no file below it has a name like '*.cc' (--glob)");
-  REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 1}), "--val-every 1 leaves no document to train on: give 0 or at least 2");
+  REQUIRE_THROWS_WITH(run({.inputs = {dir / "in"}, .glob = "*.cc"}),
+                      (dir / "in") + ": no file below it has a name like '*.cc' (--glob)");
+  REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 1}),
+                      "--val-every 1 leaves no document to train on: give 0 or at least 2");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 2}), "--val-every 2 holds out none of 1 documents: give at most 1");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .tokenizer = "bpe"}), "unknown tokenizer 'bpe', there is: bytes");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .out = a}), a + ": --out must be a folder");
@@ -94,7 +97,8 @@ TEST_CASE("prepare: errors") {
   REQUIRE(!std::filesystem::exists(dir / "out"));
 
   const std::string old = dir.write("out/train_000007.bin", "x");
-  REQUIRE_THROWS_WITH(run({.inputs = {a}}), old + ": exists; remove the token files of --out " + (dir / "out") + " or choose another folder");
+  REQUIRE_THROWS_WITH(run({.inputs = {a}}),
+                      old + ": exists; remove the token files of --out " + (dir / "out") + " or choose another folder");
 }
 
 TEST_CASE("prepare: a failure leaves no token file behind") {
@@ -102,7 +106,8 @@ TEST_CASE("prepare: a failure leaves no token file behind") {
   const std::string a = dir.write("a", "abcdefgh");
   const std::string pipe = dir / "pipe";
   REQUIRE(std::system(("mkfifo " + pipe).c_str()) == 0);
-  REQUIRE_THROWS_WITH(prepare({.inputs = {a, pipe}, .out = dir / "out", .shard_tokens = 4}), pipe + ": cannot open: not a regular file");
+  REQUIRE_THROWS_WITH(prepare({.inputs = {a, pipe}, .out = dir / "out", .shard_tokens = 4}),
+                      pipe + ": cannot open: not a regular file");
   REQUIRE(std::filesystem::is_empty(dir / "out"));
 }
 
@@ -112,10 +117,11 @@ TEST_CASE("inspect: counts and decoded samples of text") {
   prepare({.inputs = {dir / "in"}, .out = dir / "out"});
   const std::string path = dir / "out/train.bin";
   const std::string text = inspect({.path = path, .samples = 0});
-  REQUIRE(text == path + ": llm.c, uint16, 5 tokens\n"
-                  "5 tokens, 4 different, the largest 256\n"
-                  "1 end-of-text tokens (256)\n"
-                  "most common: 97 \"a\" 40 %, 10 \"\\n\" 20 %, 98 \"b\" 20 %, 256 20 %\n");
+  REQUIRE(text == path +
+                      ": llm.c, uint16, 5 tokens\n"
+                      "5 tokens, 4 different, the largest 256\n"
+                      "1 end-of-text tokens (256)\n"
+                      "most common: 97 \"a\" 40 %, 10 \"\\n\" 20 %, 98 \"b\" 20 %, 256 20 %\n");
   const std::string sampled = inspect({.path = path, .samples = 5, .seed = 1});
   REQUIRE(sampled == inspect({.path = path, .samples = 5, .seed = 1}));
   REQUIRE(sampled != inspect({.path = path, .samples = 5, .seed = 2}));

@@ -60,7 +60,8 @@ TEST_CASE("permutation: huge ranges cost nothing") {
 }
 
 TEST_CASE("blend: each source gets its own samples in order, and any prefix its share") {
-  const std::vector<std::vector<double>> cases = {{1}, {1, 1}, {0.7, 0.3}, {5, 3, 2}, {1, 1e-3, 1, 7, 0.25}, {1, 2, 3, 4, 5, 6, 7, 8}};
+  const std::vector<std::vector<double>> cases = {
+      {1}, {1, 1}, {0.7, 0.3}, {5, 3, 2}, {1, 1e-3, 1, 7, 0.25}, {1, 2, 3, 4, 5, 6, 7, 8}};
   for (const std::vector<double>& weights : cases) {
     const Blend blend(weights);
     std::vector<int64_t> counts(weights.size(), 0);

@@ -2,6 +2,7 @@
 
 #include "lib/util/error.h"
 #include "tests/data/files.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -39,9 +40,11 @@ TEST_CASE("token file: bare tokens need their width") {
   const std::string path = dir.write("raw.bin", tokens_as<uint16_t>(kTokens));
   REQUIRE(all_tokens(TokenFile(path, TokenWidth::kUint16)) == kTokens);
   REQUIRE(TokenFile(path, TokenWidth::kUint16).format() == TokenFormat::kRaw);
-  REQUIRE_THROWS_WITH(TokenFile(path, TokenWidth::kAuto),
-                      path + ": unknown format; if it is bare tokens without a header, set data.raw_dtype to uint16 or uint32");
-  REQUIRE_THROWS_WITH(TokenFile(path, TokenWidth::kUint32), path + ": 14 bytes are not a whole number of uint32 tokens (data.raw_dtype)");
+  REQUIRE_THROWS_WITH(TokenFile(path, TokenWidth::kAuto), path +
+                                                              ": unknown format; if it is bare tokens without a header, set "
+                                                              "data.raw_dtype (data inspect: --raw-dtype) to uint16 or uint32");
+  REQUIRE_THROWS_WITH(TokenFile(path, TokenWidth::kUint32),
+                      path + ": 14 bytes are not a whole number of uint32 tokens (data.raw_dtype)");
   // OLMo names bare tokens .npy.
   const TokenFile olmo(dir.write("part.npy", tokens_as<uint32_t>({1, 2})), TokenWidth::kUint32);
   REQUIRE(all_tokens(olmo) == std::vector<int64_t>{1, 2});
@@ -65,9 +68,9 @@ TEST_CASE("token file: Megatron by prefix, .bin or .idx") {
 TEST_CASE("token file: every integer type of Megatron, with and without sequence modes") {
   const TempDir dir;
   const std::vector<int64_t> tokens = {1, 2, 127};
-  const std::vector<std::pair<uint8_t, std::string>> kinds = {{1, tokens_as<uint8_t>(tokens)},  {2, tokens_as<int8_t>(tokens)},
-                                                              {3, tokens_as<int16_t>(tokens)}, {4, tokens_as<int32_t>(tokens)},
-                                                              {5, tokens_as<int64_t>(tokens)}, {8, tokens_as<uint16_t>(tokens)}};
+  const std::vector<std::pair<uint8_t, std::string>> kinds = {
+      {1, tokens_as<uint8_t>(tokens)}, {2, tokens_as<int8_t>(tokens)},  {3, tokens_as<int16_t>(tokens)},
+      {4, tokens_as<int32_t>(tokens)}, {5, tokens_as<int64_t>(tokens)}, {8, tokens_as<uint16_t>(tokens)}};
   for (const auto& [dtype, bytes] : kinds) {
     const std::string modes = dtype % 2 ? std::string("\0\0", 2) : "";
     dir.write("m.idx", megatron_index(dtype, static_cast<int64_t>(bytes.size()) / 3, {1, 2}, {0, 2}) + modes);
@@ -94,7 +97,9 @@ TEST_CASE("token file: npy, all header versions") {
 TEST_CASE("token file: what is broken is named") {
   const TempDir dir;
   const std::string index = megatron_index(8, 2, {3, 4}, {0, 1, 2});
-  const auto with = [](std::string bytes, size_t at, const std::string& patch) { return bytes.replace(at, patch.size(), patch); };
+  const auto with = [](std::string bytes, size_t at, const std::string& patch) {
+    return bytes.replace(at, patch.size(), patch);
+  };
   struct Row {
     std::string name, bytes, message;
   };
@@ -107,8 +112,7 @@ TEST_CASE("token file: what is broken is named") {
       {"none.bin", llmc_u16({}), "its header says 0 tokens"},
       {"negative.bin", llmc_header(20240801, 7, -3), "its header says -3 tokens"},
       {"version.bin", llmc_header(20240520, 7, 0), "llm.c version 7, files with magic number 20240520 have 1"},
-      {"eval.bin", llmc_header(20240522, 1, 1),
-       "holds evaluation examples of llm.c (magic number 20240522), not tokens"},
+      {"eval.bin", llmc_header(20240522, 1, 1), "holds evaluation examples of llm.c (magic number 20240522), not tokens"},
       {"model.bin", llmc_header(20240326, 3, 1), "holds a model of llm.c (magic number 20240326), not tokens"},
       {"state.bin", llmc_header(20240527, 1, 1), "holds a training state of llm.c (magic number 20240527), not tokens"},
       {"tokenizer.bin", llmc_header(20240328, 2, 1), "holds a tokenizer of llm.c (magic number 20240328), not tokens"},
@@ -120,15 +124,18 @@ TEST_CASE("token file: what is broken is named") {
       {"cut.idx", index.substr(0, index.size() - 4),
        "Megatron index of 78 bytes does not fit its 2 sequences and 3 document boundaries: truncated or damaged"},
       {"huge.idx", with(index, 18, packed<uint64_t>({uint64_t{1} << 62})),
-       "Megatron index of 82 bytes does not fit its 4611686018427387904 sequences and 3 document boundaries: truncated or damaged"},
+       "Megatron index of 82 bytes does not fit its 4611686018427387904 sequences and 3 document boundaries: truncated or "
+       "damaged"},
       {"nothing.idx", megatron_index(8, 2, {}, {0}), "Megatron index without sequences"},
       {"unbounded.idx", megatron_index(8, 2, {3}, {}), "Megatron index without document boundaries"},
       {"hollow.idx", megatron_index(8, 2, {0, 0}, {0, 2}), "Megatron index without tokens"},
       {"length.idx", megatron_index(8, 2, {3, -4}, {0, 2}), "sequence 1 of the Megatron index has length -4"},
       {"pointer.idx", with(index, 42 + 8, packed<int64_t>({5})),
        "sequence 1 of the Megatron index begins at byte 5, the lengths before it add up to 6"},
-      {"first.idx", megatron_index(8, 2, {3, 4}, {1, 2}), "document boundary 0 of the Megatron index is 1, it must be exactly 0"},
-      {"order.idx", megatron_index(8, 2, {3, 4}, {0, 2, 1, 2}), "document boundary 2 of the Megatron index is 1, it must be at least 2"},
+      {"first.idx", megatron_index(8, 2, {3, 4}, {1, 2}),
+       "document boundary 0 of the Megatron index is 1, it must be exactly 0"},
+      {"order.idx", megatron_index(8, 2, {3, 4}, {0, 2, 1, 2}),
+       "document boundary 2 of the Megatron index is 1, it must be at least 2"},
       {"last.idx", megatron_index(8, 2, {3, 4}, {0, 1}), "the last document boundary of the Megatron index is 1, it must be 2"},
       {"head.npy", "\x93NUMPY\x01", "truncated npy header"},
       {"long.npy", npy("{}", "").substr(0, 20), "truncated npy header"},
@@ -138,7 +145,8 @@ TEST_CASE("token file: what is broken is named") {
        "npy array of dtype \"'<f4'\", tokens must be '<u2' or '<u4' (uint16 or uint32)"},
       {"big.npy", npy("{'descr': '>u2', 'shape': (1,)}", "ab"),
        "npy array of dtype \"'>u2'\", tokens must be '<u2' or '<u4' (uint16 or uint32)"},
-      {"matrix.npy", npy("{'descr': '<u2', 'shape': (1, 2)}", "abcd"), "npy array of shape \"(1, 2)\", tokens must have one dimension"},
+      {"matrix.npy", npy("{'descr': '<u2', 'shape': (1, 2)}", "abcd"),
+       "npy array of shape \"(1, 2)\", tokens must have one dimension"},
       {"scalar.npy", npy("{'descr': '<u2', 'shape': ()}", "ab"), "npy array of shape \"()\", tokens must have one dimension"},
       {"cut.npy", npy("{'descr': '<u2', 'shape': (3,)}", "abcd"),
        "truncated or damaged: its header says 3 tokens of 2 bytes, 4 bytes follow"},
@@ -155,12 +163,14 @@ TEST_CASE("token file: what is broken is named") {
 TEST_CASE("token file: a file that is missing, a folder, or half a Megatron pair") {
   const TempDir dir;
   REQUIRE_THROWS_WITH(TokenFile(dir / "gone", TokenWidth::kAuto), (dir / "gone") + ": cannot open: No such file or directory");
-  REQUIRE_THROWS_WITH(TokenFile(dir / "gone.idx", TokenWidth::kAuto), (dir / "gone.idx") + ": cannot open: No such file or directory");
+  REQUIRE_THROWS_WITH(TokenFile(dir / "gone.idx", TokenWidth::kAuto),
+                      (dir / "gone.idx") + ": cannot open: No such file or directory");
   dir.write("folder/a.bin", "");
   REQUIRE_THROWS_WITH(TokenFile(dir / "folder", TokenWidth::kAuto),
                       (dir / "folder") + ": is a folder; name its token files, for example " + (dir / "folder") + "/*.bin");
   dir.write("half.idx", megatron_index(8, 2, {3}, {0, 1}));
-  REQUIRE_THROWS_WITH(TokenFile(dir / "half", TokenWidth::kAuto), (dir / "half.bin") + ": cannot open: No such file or directory");
+  REQUIRE_THROWS_WITH(TokenFile(dir / "half", TokenWidth::kAuto),
+                      (dir / "half.bin") + ": cannot open: No such file or directory");
   dir.write("half.bin", "four");
   REQUIRE_THROWS_WITH(TokenFile(dir / "half", TokenWidth::kAuto),
                       (dir / "half.bin") + ": truncated: 4 bytes, " + (dir / "half") + ".idx needs 6");
@@ -173,8 +183,9 @@ TEST_CASE("token file: the first token outside the vocabulary is named") {
   const std::string clean = dir.write("clean.bin", llmc_u16(tokens));
   const TokenFile file(clean, TokenWidth::kAuto);
   file.check(file.num_tokens(), 300);
-  REQUIRE_THROWS_WITH(file.check(file.num_tokens(), 299),
-                      clean + ": token 299 at position 299 is not in [0, 299): set model.vocab_size to that of the file's tokenizer");
+  REQUIRE_THROWS_WITH(
+      file.check(file.num_tokens(), 299),
+      clean + ": token 299 at position 299 is not in [0, 299): set model.vocab_size to that of the file's tokenizer");
   file.check(299, 299);
 
   int64_t two[2];

@@ -7,6 +7,7 @@
 #include "lib/data/token_file.h"
 #include "lib/util/error.h"
 #include "tests/data/files.h"
+
 #include "tests/catch.h"
 
 using namespace scatterlm;

@@ -44,9 +44,9 @@ TEST_CASE("tokenizer: what is no UTF-8 becomes the replacement character, once p
   REQUIRE(stream("\xe2\x82z") == "||" + bad + "z|");
   REQUIRE(stream("\xe2\x82") == "||" + bad);
   REQUIRE(stream("\xc3\xc3\xa9") == "|" + bad + "|\xc3\xa9|");
-  REQUIRE(stream("\xc0\xaf") == bad + "|" + bad + "|");                                    // overlong
-  REQUIRE(stream("\xe0\x80\x80") == "|" + bad + bad + "|" + bad + "|");                    // overlong
-  REQUIRE(stream("\xed\xa0\x80") == "|" + bad + bad + "|" + bad + "|");                    // surrogate
-  REQUIRE(stream("\xf4\x90\x80\x80") == "|" + bad + bad + "|" + bad + "|" + bad + "|");    // above U+10FFFF
-  REQUIRE(stream("\xf0\x8f\xbf\xbf") == "|" + bad + bad + "|" + bad + "|" + bad + "|");    // overlong
+  REQUIRE(stream("\xc0\xaf") == bad + "|" + bad + "|");                                  // overlong
+  REQUIRE(stream("\xe0\x80\x80") == "|" + bad + bad + "|" + bad + "|");                  // overlong
+  REQUIRE(stream("\xed\xa0\x80") == "|" + bad + bad + "|" + bad + "|");                  // surrogate
+  REQUIRE(stream("\xf4\x90\x80\x80") == "|" + bad + bad + "|" + bad + "|" + bad + "|");  // above U+10FFFF
+  REQUIRE(stream("\xf0\x8f\xbf\xbf") == "|" + bad + bad + "|" + bad + "|" + bad + "|");  // overlong
 }
