@@ -49,7 +49,7 @@ ExitCode train(const TrainOptions& options) {
   AdamW optimizer(config.optim, model.units(), config.train.seed);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);
-  phases.done("model", fmt::format("{} parameters, {} active, {}FLOP a token", format_count(size.total), format_count(size.active),
+  phases.done("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
                                    format_count(flops_per_token(config.model, length))));
 
   if (const auto checkpoint = checkpoint_to_resume(run_dir, options.resume)) {

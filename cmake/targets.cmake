@@ -1,7 +1,9 @@
 # One static library per folder of lib/, so that the link enforces the layers, and one test program per folder of tests/.
 
 # LibTorch's headers take 25 s a file to parse; every target reuses this one parse.
-file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+if(NOT EXISTS ${CMAKE_BINARY_DIR}/pch.cpp)
+  file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+endif()
 add_library(scatterlm_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
 target_link_libraries(scatterlm_pch PUBLIC scatterlm::torch)
 target_include_directories(scatterlm_pch PUBLIC ${CMAKE_SOURCE_DIR})

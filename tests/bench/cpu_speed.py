@@ -8,6 +8,7 @@ import argparse
 import json
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -45,7 +46,8 @@ def pytorch_block(arguments):
 
 
 def scatterlm_block(arguments, folder):
-    run(arguments.binary, "train", folder / "speed.yaml", "--resume", "none")
+    shutil.rmtree(folder / "runs", ignore_errors=True)
+  run(arguments.binary, "train", folder / "speed.yaml")
     lines = (folder / "runs/speed/metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["step_ms"] for line in lines]
 
