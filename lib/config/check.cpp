@@ -1,7 +1,8 @@
 #include "lib/config/check.h"
 
+#include <algorithm>
 #include <initializer_list>
-#include <numeric>
+#include <utility>
 
 #include "lib/config/layers.h"
 #include "lib/config/load.h"

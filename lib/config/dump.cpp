@@ -1,5 +1,10 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "lib/config/check.h"
 #include "lib/config/load.h"
+#include "lib/config/value_text.h"
 
 namespace scatterlm {
 namespace {

@@ -1,8 +1,8 @@
 #include "lib/config/reader.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string_view>
 

@@ -103,6 +103,14 @@ TEST_CASE("random configurations read back from their dumps", "[config]") {
   REQUIRE(accepted > 40 * 30);
 }
 
+TEST_CASE("texts and numbers survive the dump", "[config]") {
+  Config config = parse_config(kMinimal, "x.yaml");
+  config.run.dir = GENERATE("a b", "null", "1e3", "a: b", "a # b", "\"\\'", "two\nlines\t\x01\x7f", "[{*&!|>%@`", " ü ");
+  config.data.train = {{config.run.dir, 1.0 / 3}, {"b.bin", 1}};
+  config.optim.lr = GENERATE(0.1 + 0.2, 1.0 / 3, 5e-324, 123.45678901234567);
+  REQUIRE(parse_config(dump_config(config), "dump.yaml") == config);
+}
+
 TEST_CASE("a dump leaves out what the run ignores", "[config]") {
   const std::string dump = dump_config(parse_config(kMinimal, "x.yaml"));
   REQUIRE_THAT(dump, ContainsSubstring("  moe:\n    num_experts: 8"));

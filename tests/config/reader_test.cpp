@@ -79,6 +79,8 @@ TEST_CASE("numbers as YAML's core schema has them", "[config]") {
       {{"64", 64}, {"+64", 64}, {"0x40", 64}, {"0o100", 64}, {"064", 64}, {"64.0", 64}, {"6.4e1", 64}, {"1e6", 1000000}}));
   REQUIRE(parse_config(kMinimal, "x.yaml", {"model.hidden_size=" + text}).model.hidden_size == value);
   REQUIRE(error_of({kMinimal, {"model.hidden_size=-" + text}, ""}) != "no error");
+  REQUIRE(error_of({kMinimal, {"data.eot_token=+-1"}, ""}) ==
+          "--set data.eot_token=+-1: key 'data.eot_token': got '+-1', must be an integer from -1 to 16777216");
   const auto not_a_number = GENERATE("+-1", "0x", "0x-1", "1e", "--1", "inf", "nan", "1,5", "e1");
   REQUIRE_THROWS_WITH(parse_config(kMinimal, "x.yaml", {std::string("optim.lr=") + not_a_number}),
                       ContainsSubstring("must be a number from 0 to 1000"));
