@@ -19,18 +19,53 @@ inline int64_t fuzz_count() {
 /// Below `bound` (> 0). std::uniform_int_distribution differs between standard libraries; the bias of % does not matter here.
 inline size_t pick(std::mt19937_64& rng, size_t bound) { return static_cast<size_t>(rng() % bound); }
 
-/// What breaks parsers: signs, limits of integers, brackets that open only, quotes, line ends, YAML and JSON markers, stray UTF-8.
+/// What breaks parsers: signs, limits of integers, brackets that open only, quotes, line ends, YAML and JSON markers, stray
+/// UTF-8.
 inline std::string_view interesting_token(std::mt19937_64& rng) {
   using namespace std::string_view_literals;
-  static constexpr std::array tokens = {
-      "-1"sv, "0"sv, "1e999"sv, "nan"sv, ".inf"sv, "null"sv, "~"sv, "true"sv, "9223372036854775807"sv, "-9223372036854775808"sv,
-      "18446744073709551616"sv, "[[[[[[[["sv, "{{{{{{{{"sv, "]"sv, "}"sv, "\""sv, "'"sv, ": "sv, ","sv, "- "sv, "\n"sv, "\t"sv, "#"sv,
-      "&a "sv, "*a"sv, "<<: *a"sv, "!!int "sv, "---\n"sv, "|\n"sv, "%"sv, "\\u0000"sv, "\0"sv, "\0\0\0\0\0\0\0\0"sv,
-      "\xff\xff\xff\xff"sv, "\xff\xff\xff\xff\xff\xff\xff\x7f"sv, "\x80"sv, "\xef\xbb\xbf"sv, "\xed\xa0\x80"sv};
+  static constexpr std::array tokens = {"-1"sv,
+                                        "0"sv,
+                                        "1e999"sv,
+                                        "nan"sv,
+                                        ".inf"sv,
+                                        "null"sv,
+                                        "~"sv,
+                                        "true"sv,
+                                        "9223372036854775807"sv,
+                                        "-9223372036854775808"sv,
+                                        "18446744073709551616"sv,
+                                        "[[[[[[[["sv,
+                                        "{{{{{{{{"sv,
+                                        "]"sv,
+                                        "}"sv,
+                                        "\""sv,
+                                        "'"sv,
+                                        ": "sv,
+                                        ","sv,
+                                        "- "sv,
+                                        "\n"sv,
+                                        "\t"sv,
+                                        "#"sv,
+                                        "&a "sv,
+                                        "*a"sv,
+                                        "<<: *a"sv,
+                                        "!!int "sv,
+                                        "---\n"sv,
+                                        "|\n"sv,
+                                        "%"sv,
+                                        "\\u0000"sv,
+                                        "\0"sv,
+                                        "\0\0\0\0\0\0\0\0"sv,
+                                        "\xff\xff\xff\xff"sv,
+                                        "\xff\xff\xff\xff\xff\xff\xff\x7f"sv,
+                                        "\x80"sv,
+                                        "\xef\xbb\xbf"sv,
+                                        "\xed\xa0\x80"sv};
   return tokens[pick(rng, tokens.size())];
 }
 
-/// One to four edits: flip a bit, change a byte, cut the end, drop a piece, repeat a piece, swap in or insert a token from the list above.
+/// One to four edits: flip a bit, change a byte, cut the end, drop a piece, repeat a piece, swap in or insert a token from the
+/// list above.
 inline std::string mutate(const std::string& input, std::mt19937_64& rng) {
   std::string text = input;
   for (size_t edits = 1 + pick(rng, 4); edits > 0; --edits) {
@@ -43,11 +78,20 @@ inline std::string mutate(const std::string& input, std::mt19937_64& rng) {
       case 1:
         if (at < text.size()) text[at] = static_cast<char>(pick(rng, 256));
         break;
-      case 2: text.resize(at); break;
-      case 3: text.erase(at, length); break;
-      case 4: text.insert(pick(rng, text.size() + 1), text.substr(at, length)); break;
-      case 5: text.replace(at, length, interesting_token(rng)); break;
-      default: text.insert(at, interesting_token(rng));
+      case 2:
+        text.resize(at);
+        break;
+      case 3:
+        text.erase(at, length);
+        break;
+      case 4:
+        text.insert(pick(rng, text.size() + 1), text.substr(at, length));
+        break;
+      case 5:
+        text.replace(at, length, interesting_token(rng));
+        break;
+      default:
+        text.insert(at, interesting_token(rng));
     }
   }
   return text;
