@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 
@@ -67,7 +68,9 @@ int64_t next_second(const std::string& dir) {
   auto second = static_cast<int64_t>(now());
   for (const auto& entry : fs::directory_iterator(dir)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with(kPrefix)) second = std::max<int64_t>(second, std::atoll(name.c_str() + kPrefix.size()) + 1);
+    uint32_t started = 0;  // stays 0 where the name has something else
+    if (name.starts_with(kPrefix)) std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), started);
+    second = std::max(second, int64_t{started} + 1);
   }
   return second;
 }
