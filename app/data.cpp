@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/data/inspect.h"
 #include "lib/data/prepare.h"
@@ -23,12 +24,12 @@ void add_prepare(CLI::App& data) {
   command->add_option("--glob", options->glob, "Names of the files to take from folders")->capture_default_str();
   command->add_option("--val-every", options->val_every, "Hold out every n-th file, in bytewise order of their paths; 0 = none")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command
       ->add_option("--shard-tokens", options->shard_tokens,
                    "Split the training tokens into train_000000.bin, ... of this many; 0 = one file")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+      ->check(in_range(int64_t{0}, int64_t{INT32_MAX}));
   command->add_option("--tokenizer", options->tokenizer, "How text becomes tokens: bytes")->capture_default_str();
   command->footer("Example:\n  scatterlm data prepare src --glob '*.cpp' --val-every 50 --out data/src");
   command->callback([options] {
@@ -50,9 +51,7 @@ void add_inspect(CLI::App& data) {
           },
           "Width of tokens in files without a header: uint16 or uint32")
       ->check(CLI::IsMember({"uint16", "uint32"}));
-  command->add_option("--samples", options->samples, "Random places to show")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--samples", options->samples, "Random places to show")->capture_default_str()->check(at_least(0));
   command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "How to show tokens as text: bytes")->capture_default_str();
   command->footer("Example:\n  scatterlm data inspect 'data/headers/*.bin' --samples 2");
