@@ -1,7 +1,6 @@
 // Broken inputs for the fuzz tests of readers: a few random edits of a valid input, the same on every machine for one seed.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <random>
@@ -19,49 +18,48 @@ inline int64_t fuzz_count() {
 /// Below `bound` (> 0). std::uniform_int_distribution differs between standard libraries; the bias of % does not matter here.
 inline size_t pick(std::mt19937_64& rng, size_t bound) { return static_cast<size_t>(rng() % bound); }
 
-/// What breaks parsers: signs, limits of integers, brackets that open only, quotes, line ends, YAML and JSON markers, stray
-/// UTF-8.
+/// What breaks parsers: signs, limits of integers, brackets that open only, quotes, line ends, YAML markers, stray UTF-8.
 inline std::string_view interesting_token(std::mt19937_64& rng) {
   using namespace std::string_view_literals;
-  static constexpr std::array tokens = {"-1"sv,
-                                        "0"sv,
-                                        "1e999"sv,
-                                        "nan"sv,
-                                        ".inf"sv,
-                                        "null"sv,
-                                        "~"sv,
-                                        "true"sv,
-                                        "9223372036854775807"sv,
-                                        "-9223372036854775808"sv,
-                                        "18446744073709551616"sv,
-                                        "[[[[[[[["sv,
-                                        "{{{{{{{{"sv,
-                                        "]"sv,
-                                        "}"sv,
-                                        "\""sv,
-                                        "'"sv,
-                                        ": "sv,
-                                        ","sv,
-                                        "- "sv,
-                                        "\n"sv,
-                                        "\t"sv,
-                                        "#"sv,
-                                        "&a "sv,
-                                        "*a"sv,
-                                        "<<: *a"sv,
-                                        "!!int "sv,
-                                        "---\n"sv,
-                                        "|\n"sv,
-                                        "%"sv,
-                                        "\\u0000"sv,
-                                        "\0"sv,
-                                        "\0\0\0\0\0\0\0\0"sv,
-                                        "\xff\xff\xff\xff"sv,
-                                        "\xff\xff\xff\xff\xff\xff\xff\x7f"sv,
-                                        "\x80"sv,
-                                        "\xef\xbb\xbf"sv,
-                                        "\xed\xa0\x80"sv};
-  return tokens[pick(rng, tokens.size())];
+  static constexpr std::string_view tokens[] = {"-1"sv,
+                                                "0"sv,
+                                                "1e999"sv,
+                                                "nan"sv,
+                                                ".inf"sv,
+                                                "null"sv,
+                                                "~"sv,
+                                                "true"sv,
+                                                "9223372036854775807"sv,
+                                                "-9223372036854775808"sv,
+                                                "18446744073709551616"sv,
+                                                "[[[[[[[["sv,
+                                                "{{{{{{{{"sv,
+                                                "]"sv,
+                                                "}"sv,
+                                                "\""sv,
+                                                "'"sv,
+                                                ": "sv,
+                                                ","sv,
+                                                "- "sv,
+                                                "\n"sv,
+                                                "\t"sv,
+                                                "#"sv,
+                                                "&a "sv,
+                                                "*a"sv,
+                                                "<<: *a"sv,
+                                                "!!int "sv,
+                                                "---\n"sv,
+                                                "|\n"sv,
+                                                "%"sv,
+                                                "\\u0000"sv,
+                                                "\0"sv,
+                                                "\0\0\0\0\0\0\0\0"sv,
+                                                "\xff\xff\xff\xff"sv,
+                                                "\xff\xff\xff\xff\xff\xff\xff\x7f"sv,
+                                                "\x80"sv,
+                                                "\xef\xbb\xbf"sv,
+                                                "\xed\xa0\x80"sv};
+  return tokens[pick(rng, std::size(tokens))];
 }
 
 /// One to four edits: flip a bit, change a byte, cut the end, drop a piece, repeat a piece, swap in or insert a token from the
