@@ -50,17 +50,21 @@ struct Relu2 {
 template <class Visitor>
 void visit_function(ActivationKind kind, Visitor&& visit) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return visit(Silu{});
+    case ActivationKind::kSwiglu:
+      return visit(Silu{});
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return visit(Gelu{});
-    case ActivationKind::kReglu: return visit(Relu{});
-    case ActivationKind::kRelu2: return visit(Relu2{});
+    case ActivationKind::kGelu:
+      return visit(Gelu{});
+    case ActivationKind::kReglu:
+      return visit(Relu{});
+    case ActivationKind::kRelu2:
+      return visit(Relu2{});
   }
 }
 
 /// One row. `up` is null where the activation has one half.
 template <class Fn, class T>
-void row_fwd(T* __restrict a, const T* __restrict gate, const T* __restrict up, int64_t width) {
+SCATTERLM_VECTOR_CLONES void row_fwd(T* __restrict a, const T* __restrict gate, const T* __restrict up, int64_t width) {
   using A = acc_t<T>;
   if (up) {
     for (int64_t i = 0; i < width; ++i) a[i] = T(Fn::at(A(gate[i])).value * A(up[i]));
@@ -70,8 +74,8 @@ void row_fwd(T* __restrict a, const T* __restrict gate, const T* __restrict up, 
 }
 
 template <class Fn, class T>
-void row_bwd(T* __restrict dgate, T* __restrict dup, const T* __restrict da, const T* __restrict gate, const T* __restrict up,
-             int64_t width, acc_t<T> scale) {
+SCATTERLM_VECTOR_CLONES void row_bwd(T* __restrict dgate, T* __restrict dup, const T* __restrict da, const T* __restrict gate,
+                                     const T* __restrict up, int64_t width, acc_t<T> scale) {
   using A = acc_t<T>;
   if (up) {
     for (int64_t i = 0; i < width; ++i) {
@@ -112,7 +116,8 @@ class ActivationFunction : public torch::autograd::Function<ActivationFunction> 
     return activation_fwd(h, static_cast<ActivationKind>(kind));
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
     return {activation_bwd(grads[0].contiguous(), ctx->get_saved_variables()[0], kind), {}};
   }
@@ -125,22 +130,30 @@ namespace {
 
 at::Tensor function(const at::Tensor& x, ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return at::silu(x);
+    case ActivationKind::kSwiglu:
+      return at::silu(x);
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return at::gelu(x, "tanh");
-    case ActivationKind::kReglu: return at::relu(x);
-    case ActivationKind::kRelu2: return at::relu(x).square();
+    case ActivationKind::kGelu:
+      return at::gelu(x, "tanh");
+    case ActivationKind::kReglu:
+      return at::relu(x);
+    case ActivationKind::kRelu2:
+      return at::relu(x).square();
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }
 
 at::Tensor function_bwd(const at::Tensor& dy, const at::Tensor& x, ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return at::silu_backward(dy, x);
+    case ActivationKind::kSwiglu:
+      return at::silu_backward(dy, x);
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return at::gelu_backward(dy, x, "tanh");
-    case ActivationKind::kReglu: return at::threshold_backward(dy, x, 0);
-    case ActivationKind::kRelu2: return dy * at::relu(x) * 2;
+    case ActivationKind::kGelu:
+      return at::gelu_backward(dy, x, "tanh");
+    case ActivationKind::kReglu:
+      return at::threshold_backward(dy, x, 0);
+    case ActivationKind::kRelu2:
+      return dy * at::relu(x) * 2;
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }
@@ -191,7 +204,8 @@ at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationK
   return dh;
 }
 
-GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R, ActivationKind kind) {
+GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R,
+                                         ActivationKind kind) {
   if (!h.is_cpu()) {
     const auto a = activation_fwd(h, kind);
     const auto gates_R1 = gates_R.unsqueeze(1);

@@ -13,7 +13,8 @@ constexpr bool is_gated(ActivationKind kind) {
   return kind == ActivationKind::kSwiglu || kind == ActivationKind::kGeglu || kind == ActivationKind::kReglu;
 }
 
-/// h [..., 2F] (gated: f(gate) * up) or [..., F] -> [..., F]. GELU is the tanh form. Shazeer, arXiv 2002.05202; So et al., 2109.08668 (relu2).
+/// h [..., 2F] (gated: f(gate) * up) or [..., F] -> [..., F]. GELU is the tanh form. Shazeer, arXiv 2002.05202; So et al.,
+/// 2109.08668 (relu2).
 at::Tensor activation(const at::Tensor& h, ActivationKind kind);
 
 /// The parts of `activation` for ops with their own backward: h [R, 2F or F] contiguous, outside of autograd.
@@ -27,7 +28,8 @@ struct GatedActivationGrad {
   at::Tensor a_gated;  ///< [R, F]: gates * a, recomputed
   at::Tensor dgates;   ///< [R]: <da', a>
 };
-GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R, ActivationKind kind);
+GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R,
+                                         ActivationKind kind);
 
 namespace ref {
 at::Tensor activation(const at::Tensor& h, ActivationKind kind);

@@ -9,11 +9,12 @@ namespace scatterlm::ops {
 namespace {
 
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
-  if (q.dim() != 4 || k.dim() != 4 || k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) < 1 || q.size(2) % k.size(2) != 0)
-    fail("[attention] q and k must be [B, Sq, H, P] and [B, Sk, Hkv, P] with H a multiple of Hkv, got {} and {}", shape_of(q), shape_of(k));
+  if (q.dim() != 4 || k.dim() != 4 || k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) < 1 ||
+      q.size(2) % k.size(2) != 0)
+    fail("[attention] q and k must be [B, Sq, H, P] and [B, Sk, Hkv, P] with H a multiple of Hkv, got {} and {}", shape_of(q),
+         shape_of(k));
   if (v.sizes() != k.sizes()) fail("[attention] v must be {} as k, got {}", shape_of(k), shape_of(v));
-  if (q.size(1) != k.size(1) && q.size(1) != 1)
-    fail("[attention] Sq must be Sk={} or 1, got {}", k.size(1), q.size(1));
+  if (q.size(1) != k.size(1) && q.size(1) != 1) fail("[attention] Sq must be Sk={} or 1, got {}", k.size(1), q.size(1));
   if (document && (document->dim() != 2 || document->size(0) != k.size(0) || document->size(1) != k.size(1)))
     fail("[attention] document must be [B={}, Sk={}], got {}", k.size(0), k.size(1), shape_of(*document));
 }
@@ -42,7 +43,8 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const auto keys = native_groups ? k : repeat_heads(k, heads), values = native_groups ? v : repeat_heads(v, heads);
   const auto mask = document ? std::optional(document_mask(*document, num_queries)) : std::nullopt;
   const bool causal = !mask && num_queries > 1;
-  return at::scaled_dot_product_attention(q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), mask, /*dropout_p=*/0.0, causal,
+  return at::scaled_dot_product_attention(q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), mask,
+                                          /*dropout_p=*/0.0, causal,
                                           /*scale=*/std::nullopt, native_groups && k.size(2) != heads)
       .transpose(1, 2);
 }

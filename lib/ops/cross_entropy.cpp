@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/cpu_loops.h"
+#include "lib/ops/gemm.h"
 #include "lib/ops/shape.h"
 
 namespace scatterlm::ops {
@@ -18,27 +19,31 @@ int64_t chunk_tokens(const at::Tensor& weight_VD) {
 at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
 /// a b in fp32 (fp64 of fp64).
-at::Tensor wide_mm(const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == wide_type(a)) return at::mm(a, b);
-  return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(a.to(at::kFloat), b.to(at::kFloat));
+at::Tensor wide_gemm(const at::Tensor& a, const at::Tensor& b) {
+  if (a.is_cuda() && a.scalar_type() != wide_type(a)) return at::mm(a, b, at::kFloat);
+  auto out = at::empty({a.size(0), b.size(1)}, a.options().dtype(wide_type(a)));
+  gemm(out, a.to(wide_type(a)), b.to(wide_type(b)));
+  return out;
 }
 
-/// Losses of the rows of logits; the logits become their gradient, softmax - one hot.
+/// Loss of one row of logits; the logits become their gradient, softmax - one hot.
+template <class A>
+SCATTERLM_VECTOR_CLONES A softmax_row(A* row, int64_t vocab, int64_t target) {
+  const A highest = lane_max<A>(vocab, [&](int64_t i) { return row[i]; }), of_target = row[target];
+  for (int64_t i = 0; i < vocab; ++i) row[i] = exp_of(row[i] - highest);
+  const A sum = lane_sum<A>(vocab, [&](int64_t i) { return row[i]; }), scale = A(1) / sum;
+  for (int64_t i = 0; i < vocab; ++i) row[i] *= scale;
+  row[target] -= A(1);
+  return highest - of_target + std::log(sum);
+}
+
 template <class A>
 void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor& losses_T) {
   const int64_t vocab = logits_TV.size(1);
   A *logits = logits_TV.mutable_data_ptr<A>(), *losses = losses_T.mutable_data_ptr<A>();
   const auto* target = target_T.const_data_ptr<int64_t>();
   for_rows(logits_TV.size(0), vocab, [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      A* row = logits + t * vocab;
-      const A highest = lane_max<A>(vocab, [&](int64_t i) { return row[i]; }), of_target = row[target[t]];
-      for (int64_t i = 0; i < vocab; ++i) row[i] = exp_of(row[i] - highest);
-      const A sum = lane_sum<A>(vocab, [&](int64_t i) { return row[i]; });
-      for (int64_t i = 0; i < vocab; ++i) row[i] *= A(1) / sum;
-      row[target[t]] -= A(1);
-      losses[t] = highest - of_target + std::log(sum);
-    }
+    for (int64_t t = first; t < last; ++t) losses[t] = softmax_row(logits + t * vocab, vocab, target[t]);
   });
 }
 
@@ -71,23 +76,23 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
     for (int64_t first = 0; first < tokens; first += chunk) {
       const int64_t last = std::min(tokens, first + chunk);
       const auto h = h_TD.slice(0, first, last);
-      auto dlogits = wide_mm(h, weight_VD.t()), losses = losses_T.slice(0, first, last);
+      auto dlogits = wide_gemm(h, weight_VD.t()), losses = losses_T.slice(0, first, last);
       softmax_rows(dlogits, target_T.slice(0, first, last), losses);
       if (!needs_grad) continue;
       dlogits = dlogits.to(dtype);
-      auto dh = dh_TD.slice(0, first, last);
-      at::mm_out(dh, dlogits, weight_VD);
+      gemm(dh_TD.slice(0, first, last), dlogits, weight_VD);
       if (dtype == dweight_VD.scalar_type()) {
-        dweight_VD.addmm_(dlogits.t(), h);
+        gemm_add(dweight_VD, dlogits.t(), h);
       } else {
-        dweight_VD += wide_mm(dlogits.t(), h);
+        dweight_VD += wide_gemm(dlogits.t(), h);
       }
     }
     if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD.to(dtype)});
     return losses_T.sum();
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     return {(saved[0] * grads[0]).to(saved[0].scalar_type()), (saved[1] * grads[0]).to(saved[1].scalar_type()), {}, {}};
   }
@@ -97,9 +102,11 @@ void check(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor
   if (h_TD.dim() != 2 || weight_VD.dim() != 2 || weight_VD.size(1) != h_TD.size(1))
     fail("[cross_entropy] h and weight must be [T, D] and [V, D], got {} and {}", shape_of(h_TD), shape_of(weight_VD));
   if (weight_VD.scalar_type() != h_TD.scalar_type())
-    fail("[cross_entropy] weight must be {} as h, got {}", c10::toString(h_TD.scalar_type()), c10::toString(weight_VD.scalar_type()));
+    fail("[cross_entropy] weight must be {} as h, got {}", c10::toString(h_TD.scalar_type()),
+         c10::toString(weight_VD.scalar_type()));
   if (target_T.dim() != 1 || target_T.size(0) != h_TD.size(0) || target_T.scalar_type() != at::kLong)
-    fail("[cross_entropy] target must be int64 [T={}], got {} {}", h_TD.size(0), c10::toString(target_T.scalar_type()), shape_of(target_T));
+    fail("[cross_entropy] target must be int64 [T={}], got {} {}", h_TD.size(0), c10::toString(target_T.scalar_type()),
+         shape_of(target_T));
   if (!target_T.is_cpu()) return;
   const auto target = target_T.contiguous();
   const auto* ids = target.const_data_ptr<int64_t>();

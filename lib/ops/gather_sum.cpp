@@ -22,7 +22,8 @@ at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& index_R, int64_t d
   return out;
 }
 
-at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k, const std::optional<at::Tensor>& gates_TK) {
+at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k,
+                      const std::optional<at::Tensor>& gates_TK) {
   const int64_t width = y_RN.size(1), tokens = inverse_R.size(0) / top_k;
   if (!y_RN.is_cpu()) {
     auto rows = y_RN.index_select(0, inverse_R).view({tokens, top_k, width});

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/gemm.h"
+
 namespace scatterlm::ops {
 namespace {
 
@@ -25,8 +27,7 @@ at::Tensor grouped_gemm_fwd(const at::Tensor& x_RN, const at::Tensor& weight, co
   if (has_device_gemm(x_RN, weight)) return at::_grouped_mm(x_RN, weight.transpose(1, 2), offsets_E1.slice(0, 1));
   auto y = at::empty({x_RN.size(0), weight.size(1)}, x_RN.options());
   for_experts(offsets_E1, [&](int64_t e, int64_t first, int64_t last) {
-    auto rows = y.slice(0, first, last);
-    at::mm_out(rows, x_RN.slice(0, first, last), weight.select(0, e).t());
+    gemm(y.slice(0, first, last), x_RN.slice(0, first, last), weight.select(0, e).t());
   });
   return y;
 }
@@ -35,8 +36,7 @@ at::Tensor grouped_gemm_dgrad(const at::Tensor& dy_RN, const at::Tensor& weight,
   if (has_device_gemm(dy_RN, weight)) return at::_grouped_mm(dy_RN, weight, offsets_E1.slice(0, 1));
   auto dx = at::empty({dy_RN.size(0), weight.size(2)}, dy_RN.options());
   for_experts(offsets_E1, [&](int64_t e, int64_t first, int64_t last) {
-    auto rows = dx.slice(0, first, last);
-    at::mm_out(rows, dy_RN.slice(0, first, last), weight.select(0, e));
+    gemm(dx.slice(0, first, last), dy_RN.slice(0, first, last), weight.select(0, e));
   });
   return dx;
 }
@@ -45,8 +45,7 @@ at::Tensor grouped_gemm_wgrad(const at::Tensor& dy_RN, const at::Tensor& x_RN, c
   if (has_device_gemm(dy_RN, x_RN)) return at::_grouped_mm(dy_RN.t(), x_RN, offsets_E1.slice(0, 1));
   auto dweight = at::zeros({offsets_E1.size(0) - 1, dy_RN.size(1), x_RN.size(1)}, dy_RN.options());
   for_experts(offsets_E1, [&](int64_t e, int64_t first, int64_t last) {
-    auto expert = dweight.select(0, e);
-    at::mm_out(expert, dy_RN.slice(0, first, last).t(), x_RN.slice(0, first, last));
+    gemm(dweight.select(0, e), dy_RN.slice(0, first, last).t(), x_RN.slice(0, first, last));
   });
   return dweight;
 }

@@ -16,9 +16,9 @@ namespace {
 ///   dW2[e] = sum over rows of dO[t]^T (s A)       dW1[e] = sum over rows of dH^T X[t]
 class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2,
-                            const at::Tensor& gates_TK, const at::Tensor& sorted_R, const at::Tensor& inverse_R,
-                            const at::Tensor& offsets_E1, int64_t kind) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
+                            const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
+                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, int64_t kind) {
     const int64_t top_k = gates_TK.size(1);
     const auto h = grouped_gemm_fwd(gather_rows(x_TD, sorted_R, top_k), w1, offsets_E1);
     const auto y_RD = grouped_gemm_fwd(activation_fwd(h, static_cast<ActivationKind>(kind)), w2, offsets_E1);
@@ -27,10 +27,11 @@ class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
     return gather_sum(y_RD, inverse_R, top_k, gates_TK);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x_TD = saved[0], &h = saved[1], &w1 = saved[2], &w2 = saved[3], &gates_TK = saved[4], &sorted_R = saved[5],
-                     &inverse_R = saved[6], &offsets_E1 = saved[7];
+    const at::Tensor &x_TD = saved[0], &h = saved[1], &w1 = saved[2], &w2 = saved[3], &gates_TK = saved[4],
+                     &sorted_R = saved[5], &inverse_R = saved[6], &offsets_E1 = saved[7];
     const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
     const int64_t top_k = gates_TK.size(1);
 
@@ -45,15 +46,16 @@ class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
   }
 };
 
-void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK, const Routing& routing,
-           ActivationKind kind) {
+void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+           const Routing& routing, ActivationKind kind) {
   if (x_TD.dim() != 2 || x_TD.size(0) != routing.num_tokens)
     fail("[moe_mlp] x must be [T={}, D], got {}", routing.num_tokens, shape_of(x_TD));
   const int64_t num_experts = routing.num_experts, width = w2.size(-1), up = is_gated(kind) ? 2 * width : width;
   if (w2.dim() != 3 || w2.size(0) != num_experts || w2.size(1) != x_TD.size(1))
     fail("[moe_mlp] w2 must be [E={}, D={}, F], got {}", num_experts, x_TD.size(1), shape_of(w2));
   if (w1.dim() != 3 || w1.size(0) != num_experts || w1.size(1) != up || w1.size(2) != x_TD.size(1))
-    fail("[moe_mlp] w1 must be [E={}, {}={}, D={}], got {}", num_experts, is_gated(kind) ? "2F" : "F", up, x_TD.size(1), shape_of(w1));
+    fail("[moe_mlp] w1 must be [E={}, {}={}, D={}], got {}", num_experts, is_gated(kind) ? "2F" : "F", up, x_TD.size(1),
+         shape_of(w1));
   if (gates_TK.dim() != 2 || gates_TK.size(0) != routing.num_tokens || gates_TK.size(1) != routing.top_k)
     fail("[moe_mlp] gates must be [T={}, K={}], got {}", routing.num_tokens, routing.top_k, shape_of(gates_TK));
   if (gates_TK.scalar_type() != (x_TD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat))
@@ -65,8 +67,8 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
 
 }  // namespace
 
-at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK, const Routing& routing,
-                   ActivationKind kind) {
+at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+                   const Routing& routing, ActivationKind kind) {
   check(x_TD, w1, w2, gates_TK, routing, kind);
   return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.inverse_R,
                                routing.offsets_E1, static_cast<int64_t>(kind));

@@ -11,7 +11,8 @@
 namespace scatterlm::ops {
 namespace {
 
-/// The output with gates p needs no product of its own in backward: with dX' = dO W for the ungated rows, dp = <dX', x> and dx = p dX'.
+/// The output with gates p needs no product of its own in backward: with dX' = dO W for the ungated rows, dp = <dX', x> and dx
+/// = p dX'.
 class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
@@ -25,7 +26,8 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
     return tokens_out ? gather_rows(y_RN, inverse_R, 1) : y_RN;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &gates_TK = saved[2], &sorted_R = saved[3], &inverse_R = saved[4],
                      &offsets_E1 = saved[5];
@@ -64,12 +66,13 @@ void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing
   const int64_t tokens = routing.num_tokens, rows = tokens * routing.top_k;
   const bool per_token = in_order == RowOrder::kToken && x.dim() == 2 && x.size(0) == tokens;
   if (x.dim() != 2 || (x.size(0) != rows && !per_token))
-    fail("[parallel_linear] x must be [{}R={}, N_in], got {}", in_order == RowOrder::kToken ? fmt::format("T={} or ", tokens) : "", rows,
-         shape_of(x));
+    fail("[parallel_linear] x must be [{}R={}, N_in], got {}",
+         in_order == RowOrder::kToken ? fmt::format("T={} or ", tokens) : "", rows, shape_of(x));
   if (weight.dim() != 3 || weight.size(0) != routing.num_experts || weight.size(2) != x.size(1))
     fail("[parallel_linear] weight must be [E={}, N_out, N_in={}], got {}", routing.num_experts, x.size(1), shape_of(weight));
   if (weight.scalar_type() != x.scalar_type())
-    fail("[parallel_linear] weight must be {} as x, got {}", c10::toString(x.scalar_type()), c10::toString(weight.scalar_type()));
+    fail("[parallel_linear] weight must be {} as x, got {}", c10::toString(x.scalar_type()),
+         c10::toString(weight.scalar_type()));
   if (!gates_TK) return;
   if (out_order != RowOrder::kToken) fail("[parallel_linear] gates need a result in token order");
   if (gates_TK->dim() != 2 || gates_TK->size(0) != tokens || gates_TK->size(1) != routing.top_k)
@@ -80,8 +83,8 @@ void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing
 
 }  // namespace
 
-at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order, RowOrder out_order,
-                           const std::optional<at::Tensor>& gates_TK) {
+at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
+                           RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
   check(x, weight, routing, in_order, out_order, gates_TK);
   return ParallelLinearFunction::apply(x.contiguous(), weight, gates_TK ? std::optional(gates_TK->contiguous()) : std::nullopt,
                                        routing.sorted_R, routing.inverse_R, routing.offsets_E1, in_order == RowOrder::kToken,

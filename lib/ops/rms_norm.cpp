@@ -72,7 +72,8 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
     return y;
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &rstd_N = saved[2], dy = grads[0].contiguous();
     auto dx = at::empty_like(x);

@@ -43,12 +43,14 @@ at::Tensor rotate(const at::Tensor& x_in, const at::Tensor& cos, const at::Tenso
 
 class RopeFunction : public torch::autograd::Function<RopeFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
+                            const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
     return rotate(x, cos, sin, 1);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     return {rotate(grads[0].contiguous(), saved[0], saved[1], -1), {}, {}};
   }
@@ -77,9 +79,10 @@ at::Tensor ref::rope(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
 at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   if (x.dim() < 3 || x.size(-1) % 2 != 0) fail("[rope] x must be [B, S, ..., P] with even P, got {}", shape_of(x));
   for (const auto* table : {&cos, &sin}) {
-    if (table->dim() != 2 || table->size(0) != x.size(1) || table->size(1) != x.size(-1) / 2 || table->scalar_type() != at::kFloat)
-      fail("[rope] cos and sin must be float [S={}, P/2={}], got {} {}", x.size(1), x.size(-1) / 2, c10::toString(table->scalar_type()),
-           shape_of(*table));
+    if (table->dim() != 2 || table->size(0) != x.size(1) || table->size(1) != x.size(-1) / 2 ||
+        table->scalar_type() != at::kFloat)
+      fail("[rope] cos and sin must be float [S={}, P/2={}], got {} {}", x.size(1), x.size(-1) / 2,
+           c10::toString(table->scalar_type()), shape_of(*table));
   }
   if (!x.is_cpu()) return ref::rope(x, cos, sin);
   return RopeFunction::apply(x, cos.contiguous(), sin.contiguous());

@@ -8,7 +8,8 @@ namespace scatterlm::ops {
 /// cos, sin [max_positions, P/2] in fp32: angle of position p and pair i is p * theta^(-2i/P). Su et al., arXiv 2104.09864.
 std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, int64_t head_dim, double theta, at::Device device);
 
-/// Rotate-half form: element i pairs with i + P/2. x [B, S, ..., P]; cos, sin [S, P/2] for the S positions -> same shape as x, x's dtype.
+/// Rotate-half form: element i pairs with i + P/2. x [B, S, ..., P]; cos, sin [S, P/2] for the S positions -> same shape as x,
+/// x's dtype.
 at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 namespace ref {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/linear.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr double kSigmoidEps = 1e-20;
 
-void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
+           const RouterOptions& options) {
   if (x_TD.dim() != 2 || weight_ED.dim() != 2 || weight_ED.size(1) != x_TD.size(1))
     fail("[router] x and weight must be [T, D] and [E, D], got {} and {}", shape_of(x_TD), shape_of(weight_ED));
   const int64_t num_experts = weight_ED.size(0), top_k = options.num_experts_per_tok;
@@ -24,7 +26,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optio
 
 at::Tensor logits(const at::Tensor& x_TD, const at::Tensor& weight_ED) {
   const auto wide = x_TD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::mm(x_TD.to(wide), weight_ED.to(wide).t());
+  return ops::linear(x_TD.to(wide), weight_ED.to(wide));
 }
 
 /// What the experts are chosen by; never part of the gradient.
@@ -68,7 +70,8 @@ RouterOutput ref::router(const at::Tensor& x_TD, const at::Tensor& weight_ED, co
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options) {
   check(x_TD, weight_ED, bias_E, options);
-  return x_TD.is_cpu() ? router_scores_cpu(logits(x_TD, weight_ED), bias_E, options) : ref::router(x_TD, weight_ED, bias_E, options);
+  return x_TD.is_cpu() ? router_scores_cpu(logits(x_TD, weight_ED), bias_E, options)
+                       : ref::router(x_TD, weight_ED, bias_E, options);
 }
 
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens) {

@@ -14,7 +14,12 @@ constexpr double kSigmoidEps = 1e-20;
 template <class A>
 struct TokenScores {
   TokenScores(int64_t num_experts, const RouterOptions& options)
-      : options(options), num_experts(num_experts), p(num_experts), q(num_experts), slope(num_experts), gates(options.num_experts_per_tok) {}
+      : options(options),
+        num_experts(num_experts),
+        p(num_experts),
+        q(num_experts),
+        slope(num_experts),
+        gates(options.num_experts_per_tok) {}
 
   const RouterOptions& options;
   const int64_t num_experts;
@@ -90,8 +95,8 @@ struct TokenScores {
   A probability(int64_t e) const { return sigmoid() ? q[e] / q_sum : p[e]; }
 };
 
-/// ids of the K largest scores in descending order, ties to the lower index; NaN counts as the largest. Each next one is the largest
-/// behind the last one in that order, so nothing is marked or moved.
+/// ids of the K largest scores in descending order, ties to the lower index; NaN counts as the largest. Each next one is the
+/// largest behind the last one in that order, so nothing is marked or moved.
 template <class A>
 void choose(const A* scores, int64_t num_experts, int64_t top_k, int32_t* ids) {
   constexpr A kInfinity = std::numeric_limits<A>::infinity();
@@ -129,7 +134,8 @@ void pack(torch::autograd::AutogradContext* ctx, const RouterOptions& options) {
 }
 
 template <class A>
-void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options, RouterOutput& out) {
+void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options,
+                RouterOutput& out) {
   const int64_t num_experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
   const A* logits = logits_TE.const_data_ptr<A>();
   const auto bias_A = bias_E ? bias_E->to(logits_TE.scalar_type()).contiguous() : at::Tensor();
@@ -167,10 +173,11 @@ void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bi
 }
 
 template <class A>
-at::Tensor scores_bwd(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const RouterOptions& options, const at::Tensor& dgates_TK,
-                      const at::Tensor& dprob_sum_E, const at::Tensor& dlse_sq_sum) {
+at::Tensor scores_bwd(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const RouterOptions& options,
+                      const at::Tensor& dgates_TK, const at::Tensor& dprob_sum_E, const at::Tensor& dlse_sq_sum) {
   const int64_t num_experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
-  const A *logits = logits_TE.const_data_ptr<A>(), *dgates = dgates_TK.const_data_ptr<A>(), *dprob = dprob_sum_E.const_data_ptr<A>();
+  const A *logits = logits_TE.const_data_ptr<A>(), *dgates = dgates_TK.const_data_ptr<A>(),
+          *dprob = dprob_sum_E.const_data_ptr<A>();
   const A dlse_sq = dlse_sq_sum.item<A>();
   const auto* ids = ids_TK.const_data_ptr<int32_t>();
   auto dlogits_TE = at::zeros_like(logits_TE);
@@ -210,7 +217,8 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
     return {out.gates_TK, out.ids_TK, out.counts_E, out.prob_sum_E, out.lse_sq_sum};
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto options = unpack(ctx);
     const auto bwd = saved[0].scalar_type() == at::kDouble ? scores_bwd<double> : scores_bwd<float>;
@@ -220,7 +228,8 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
 
 }  // namespace
 
-RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
+RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E,
+                               const RouterOptions& options) {
   const auto out = RouterScoresFunction::apply(logits_TE, bias_E, options);
   return {.gates_TK = out[0], .ids_TK = out[1], .counts_E = out[2], .prob_sum_E = out[3], .lse_sq_sum = out[4]};
 }

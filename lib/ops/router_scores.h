@@ -5,6 +5,7 @@
 namespace scatterlm::ops {
 
 /// logits_TE fp32 or fp64, contiguous.
-RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options);
+RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E,
+                               const RouterOptions& options);
 
 }  // namespace scatterlm::ops

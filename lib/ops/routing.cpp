@@ -37,7 +37,8 @@ void sort_slots_on_device(const at::Tensor& ids_TK, Routing& routing) {
   routing.sorted_R = order.to(at::kInt);
   const auto rows = at::arange(order.numel(), routing.sorted_R.options());
   routing.inverse_R = at::empty_like(routing.sorted_R).scatter_(0, order, rows);
-  routing.offsets_E1 = at::searchsorted(sorted_ids, at::arange(routing.num_experts + 1, sorted_ids.options()), /*out_int32=*/true);
+  routing.offsets_E1 =
+      at::searchsorted(sorted_ids, at::arange(routing.num_experts + 1, sorted_ids.options()), /*out_int32=*/true);
 }
 
 }  // namespace

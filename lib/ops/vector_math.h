@@ -1,11 +1,18 @@
-// Arithmetic of inner loops that compilers vectorise and whose bits do not depend on the vector width: sums in a fixed order, exp
-// without branches or libm. Needs -ffp-contract=off.
+// Arithmetic of inner loops that compilers vectorise and whose bits do not depend on the vector width: sums in a fixed order,
+// exp without branches or libm. Needs -ffp-contract=off.
 #pragma once
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+
+// A function with this is compiled for each vector width; the loader picks one. (AddressSanitizer's start-up cannot pick yet.)
+#ifdef __SANITIZE_ADDRESS__
+#define SCATTERLM_VECTOR_CLONES
+#else
+#define SCATTERLM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 
 namespace scatterlm::ops {
 
@@ -38,7 +45,8 @@ inline A lane_max(int64_t n, F&& term) {
   return lanes[0];
 }
 
-/// exp in float: 2^n times a polynomial (Cephes), relative error below 0.7 * 2^-23, without branches or libm. Results below 2e-38 are 0.
+/// exp in float: 2^n times a polynomial (Cephes), relative error below 0.7 * 2^-23, without branches or libm. Results below
+/// 2e-38 are 0.
 inline float exp_of(float x) {
   constexpr float kLow = -86.9f, kHigh = 88.72f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits

@@ -10,7 +10,8 @@ namespace {
 using ops::ActivationKind;
 using test::Tensors;
 
-const auto kAllKinds = {ActivationKind::kSwiglu, ActivationKind::kGeglu, ActivationKind::kReglu, ActivationKind::kRelu2, ActivationKind::kGelu};
+const auto kAllKinds = {ActivationKind::kSwiglu, ActivationKind::kGeglu, ActivationKind::kReglu, ActivationKind::kRelu2,
+                        ActivationKind::kGelu};
 
 }  // namespace
 
@@ -42,7 +43,8 @@ TEST_CASE("activation: leading dimensions, non-contiguous and empty input", "[ac
 TEST_CASE("gated_activation_bwd: gradients for a gated sum from the ungated gradient", "[activation]") {
   const auto kind = GENERATE(from_range(std::vector<ActivationKind>(kAllKinds)));
   const auto h = test::randn({5, ops::is_gated(kind) ? 34 : 17}, 3), gates = test::randn({5}, 4), da = test::randn({5, 17}, 5);
-  const auto grads = test::run([&](const Tensors& x) { return x[1].unsqueeze(1) * reference::activation(x[0], kind) * da; }, {h, gates});
+  const auto grads =
+      test::run([&](const Tensors& x) { return x[1].unsqueeze(1) * reference::activation(x[0], kind) * da; }, {h, gates});
   const auto projection = test::randn({5, 17}, 99);
   const auto actual = ops::gated_activation_bwd(da * projection, h, gates, kind);
   REQUIRE(test::max_abs(actual.dh - grads.grads[0]) < 1e-12);
@@ -51,7 +53,8 @@ TEST_CASE("gated_activation_bwd: gradients for a gated sum from the ungated grad
 }
 
 TEST_CASE("activation: odd width of a gated pre-activation", "[activation]") {
-  REQUIRE_THROWS_WITH(ops::activation(at::ones({2, 5}), ActivationKind::kSwiglu), ContainsSubstring("[activation]") && ContainsSubstring("[2, 5]"));
+  REQUIRE_THROWS_WITH(ops::activation(at::ones({2, 5}), ActivationKind::kSwiglu),
+                      ContainsSubstring("[activation]") && ContainsSubstring("[2, 5]"));
 }
 
 }  // namespace scatterlm

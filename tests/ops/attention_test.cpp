@@ -45,8 +45,8 @@ TEST_CASE("attention: long sequences in fp32", "[attention]") {
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document); },
-                              [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c),
-                              {.dtype = at::kFloat, .ulps = kUlps});
+                              [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
+                              make_inputs(c), {.dtype = at::kFloat, .ulps = kUlps});
 }
 
 TEST_CASE("attention: a decode step equals the last row of the whole sequence", "[attention]") {
@@ -63,15 +63,19 @@ TEST_CASE("attention: later keys and other documents change nothing", "[attentio
   const auto document = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
   changed = x[1].clone();
   changed.slice(1, 0, 3) += 7;
-  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], document).slice(1, 3), ops::attention(x[0], changed, x[2], document).slice(1, 3)));
+  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], document).slice(1, 3),
+                    ops::attention(x[0], changed, x[2], document).slice(1, 3)));
 }
 
 TEST_CASE("attention: errors", "[attention]") {
   const auto q = at::ones({1, 4, 4, 8}), k = at::ones({1, 4, 2, 8});
-  REQUIRE_THROWS_WITH(ops::attention(q, at::ones({1, 4, 3, 8}), at::ones({1, 4, 3, 8})), ContainsSubstring("[attention]") && ContainsSubstring("[1, 4, 3, 8]"));
-  REQUIRE_THROWS_WITH(ops::attention(q, k, at::ones({1, 4, 2, 6})), ContainsSubstring("v must be [1, 4, 2, 8] as k, got [1, 4, 2, 6]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, at::ones({1, 4, 3, 8}), at::ones({1, 4, 3, 8})),
+                      ContainsSubstring("[attention]") && ContainsSubstring("[1, 4, 3, 8]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, at::ones({1, 4, 2, 6})),
+                      ContainsSubstring("v must be [1, 4, 2, 8] as k, got [1, 4, 2, 6]"));
   REQUIRE_THROWS_WITH(ops::attention(q.slice(1, 0, 2), k, k), ContainsSubstring("Sq must be Sk=4 or 1, got 2"));
-  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::zeros({1, 5}, at::kInt)), ContainsSubstring("document must be [B=1, Sk=4], got [1, 5]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::zeros({1, 5}, at::kInt)),
+                      ContainsSubstring("document must be [B=1, Sk=4], got [1, 5]"));
 }
 
 TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
@@ -80,8 +84,11 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision(
-      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document ? std::optional(document->to(x[0].device())) : document); },
-      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
+      [&](const Tensors& x) {
+        return ops::attention(x[0], x[1], x[2], document ? std::optional(document->to(x[0].device())) : document);
+      },
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c),
+      {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
 }
 
 }  // namespace scatterlm

@@ -25,8 +25,8 @@ inline double ulp_of(at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? 0x1p-7 : (dtype == at::kFloat ? 0x1p-23 : 0x1p-52);
 }
 
-/// The 2x rule: error of `actual` against `truth` (fp64) at most twice that of `plain`, the same maths in plain LibTorch at the same
-/// dtype, plus some ulps of the largest value.
+/// The 2x rule: error of `actual` against `truth` (fp64) at most twice that of `plain`, the same maths in plain LibTorch at the
+/// same dtype, plus some ulps of the largest value.
 inline void require_as_good_as(const at::Tensor& actual, const at::Tensor& plain, const at::Tensor& truth, double ulps) {
   REQUIRE(actual.sizes() == truth.sizes());
   REQUIRE(actual.scalar_type() == plain.scalar_type());
@@ -121,7 +121,8 @@ inline void require_thread_independent(const Op& op, const Tensors& inputs) {
 }
 
 /// Everything at once for a small op on the CPU.
-inline void require_correct(const Op& op, const Op& reference, const Tensors& inputs, const std::vector<size_t>& wide = {}, double ulps = 1) {
+inline void require_correct(const Op& op, const Op& reference, const Tensors& inputs, const std::vector<size_t>& wide = {},
+                            double ulps = 1) {
   require_equals_reference(op, reference, inputs);
   require_finite_differences(op, inputs);
   require_low_precision(op, reference, inputs, {.dtype = at::kFloat, .wide = wide, .ulps = ulps});

@@ -71,15 +71,18 @@ TEST_CASE("cross_entropy: extreme logits and no tokens", "[cross_entropy]") {
 
 TEST_CASE("cross_entropy: errors", "[cross_entropy]") {
   const auto h = at::ones({2, 4}), weight = at::ones({3, 4}), target = at::tensor({0, 3}, at::kLong);
-  REQUIRE_THROWS_WITH(ops::linear_cross_entropy(h, weight, target), ContainsSubstring("[cross_entropy] target must be in 0..V-1=2, got 3 at token 1"));
+  REQUIRE_THROWS_WITH(ops::linear_cross_entropy(h, weight, target),
+                      ContainsSubstring("[cross_entropy] target must be in 0..V-1=2, got 3 at token 1"));
   REQUIRE_THROWS_WITH(ops::linear_cross_entropy(h, at::ones({3, 5}), target), ContainsSubstring("[2, 4] and [3, 5]"));
-  REQUIRE_THROWS_WITH(ops::linear_cross_entropy(h, weight, target.to(at::kInt)), ContainsSubstring("target must be int64 [T=2], got Int [2]"));
+  REQUIRE_THROWS_WITH(ops::linear_cross_entropy(h, weight, target.to(at::kInt)),
+                      ContainsSubstring("target must be int64 [T=2], got Int [2]"));
 }
 
 TEST_CASE("cross_entropy: on a GPU", "[cross_entropy][.gpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto target = make_target(1100, 304);
-  test::require_low_precision(op_with(target), twin_with(target), {test::randn({1100, 64}, 3), test::randn({304, 64}, 4)}, {.dtype = dtype, .device = at::kCUDA});
+  test::require_low_precision(op_with(target), twin_with(target), {test::randn({1100, 64}, 3), test::randn({304, 64}, 4)},
+                              {.dtype = dtype, .device = at::kCUDA});
 }
 
 }  // namespace scatterlm

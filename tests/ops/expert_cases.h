@@ -27,18 +27,31 @@ struct ExpertCase {
 };
 
 inline std::vector<ExpertCase> small_expert_cases() {
-  return {{.name = "odd sizes", .tokens = 7, .top_k = 2, .experts = 5, .model = 3, .width = 5},
-          {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 4, .width = 1},
-          {.name = "every expert", .tokens = 5, .top_k = 3, .experts = 3, .model = 2, .width = 3},
-          {.name = "one expert takes all", .tokens = 6, .top_k = 1, .experts = 4, .model = 3, .width = 4, .load = ExpertCase::kOneTakesAll},
-          {.name = "idle experts", .tokens = 9, .top_k = 2, .experts = 6, .model = 4, .width = 3, .load = ExpertCase::kIdleExperts},
-          {.name = "one expert", .tokens = 4, .top_k = 1, .experts = 1, .model = 3, .width = 2}};
+  return {
+      {.name = "odd sizes", .tokens = 7, .top_k = 2, .experts = 5, .model = 3, .width = 5},
+      {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 4, .width = 1},
+      {.name = "every expert", .tokens = 5, .top_k = 3, .experts = 3, .model = 2, .width = 3},
+      {.name = "one expert takes all",
+       .tokens = 6,
+       .top_k = 1,
+       .experts = 4,
+       .model = 3,
+       .width = 4,
+       .load = ExpertCase::kOneTakesAll},
+      {.name = "idle experts", .tokens = 9, .top_k = 2, .experts = 6, .model = 4, .width = 3, .load = ExpertCase::kIdleExperts},
+      {.name = "one expert", .tokens = 4, .top_k = 1, .experts = 1, .model = 3, .width = 2}};
 }
 
 inline std::vector<ExpertCase> large_expert_cases() {
   return {{.name = "tile edges", .tokens = 129, .top_k = 2, .experts = 8, .model = 33, .width = 31},
           {.name = "aligned", .tokens = 96, .top_k = 4, .experts = 16, .model = 64, .width = 32},
-          {.name = "idle, aligned", .tokens = 70, .top_k = 2, .experts = 16, .model = 32, .width = 64, .load = ExpertCase::kIdleExperts}};
+          {.name = "idle, aligned",
+           .tokens = 70,
+           .top_k = 2,
+           .experts = 16,
+           .model = 32,
+           .width = 64,
+           .load = ExpertCase::kIdleExperts}};
 }
 
 }  // namespace scatterlm::test

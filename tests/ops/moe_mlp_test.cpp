@@ -92,7 +92,8 @@ TEST_CASE("moe_mlp: a second backward through the same graph repeats the first",
   Tensors leaves;
   for (const auto& x : make_inputs(c, ActivationKind::kSwiglu)) leaves.push_back(x.requires_grad_());
   const auto loss = op_for(c, ActivationKind::kSwiglu)(leaves).square().sum();
-  const auto first = torch::autograd::grad({loss}, leaves, {}, /*retain_graph=*/true), second = torch::autograd::grad({loss}, leaves);
+  const auto first = torch::autograd::grad({loss}, leaves, {}, /*retain_graph=*/true),
+             second = torch::autograd::grad({loss}, leaves);
   for (size_t i = 0; i < leaves.size(); ++i) REQUIRE(at::equal(first[i], second[i]));
 }
 
@@ -100,7 +101,11 @@ TEST_CASE("moe_mlp: only the wanted gradients", "[moe_mlp]") {
   const auto c = test::small_expert_cases()[0];
   const auto x = make_inputs(c, ActivationKind::kSwiglu);
   const auto all = test::run(op_for(c, ActivationKind::kSwiglu), x);
-  const auto frozen = test::run([&](const Tensors& in) { return op_for(c, ActivationKind::kSwiglu)({in[0], x[1], x[2], x[3]}); }, {x[0]});
+  const auto frozen = test::run(
+      [&](const Tensors& in) {
+        return op_for(c, ActivationKind::kSwiglu)({in[0], x[1], x[2], x[3]});
+      },
+      {x[0]});
   REQUIRE(at::equal(frozen.grads[0], all.grads[0]));
 }
 
@@ -109,13 +114,18 @@ TEST_CASE("moe_mlp: errors", "[moe_mlp]") {
   const auto kind = ActivationKind::kSwiglu;
   const auto routing = ops::make_routing(c.ids(), c.experts);
   const auto x = make_inputs(c, kind);
-  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0].slice(0, 1), x[1], x[2], x[3], routing, kind), ContainsSubstring("[moe_mlp] x must be [T=7, D], got [6, 3]"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0].slice(0, 1), x[1], x[2], x[3], routing, kind),
+                      ContainsSubstring("[moe_mlp] x must be [T=7, D], got [6, 3]"));
   REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1].slice(1, 1), x[2], x[3], routing, kind),
                       ContainsSubstring("[moe_mlp] w1 must be [E=5, 2F=10, D=3], got [5, 9, 3]"));
-  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2].slice(0, 1), x[3], routing, kind), ContainsSubstring("w2 must be [E=5, D=3, F], got [4, 3, 5]"));
-  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2], x[3].slice(1, 1), routing, kind), ContainsSubstring("gates must be [T=7, K=2], got [7, 1]"));
-  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2], x[3].to(at::kFloat), routing, kind), ContainsSubstring("gates must be float32 (float64 where x is)"));
-  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1].to(at::kFloat), x[2], x[3], routing, kind), ContainsSubstring("weights must be Double as x"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2].slice(0, 1), x[3], routing, kind),
+                      ContainsSubstring("w2 must be [E=5, D=3, F], got [4, 3, 5]"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2], x[3].slice(1, 1), routing, kind),
+                      ContainsSubstring("gates must be [T=7, K=2], got [7, 1]"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2], x[3].to(at::kFloat), routing, kind),
+                      ContainsSubstring("gates must be float32 (float64 where x is)"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1].to(at::kFloat), x[2], x[3], routing, kind),
+                      ContainsSubstring("weights must be Double as x"));
 }
 
 TEST_CASE("moe_mlp: on a GPU", "[moe_mlp][.gpu]") {
@@ -123,7 +133,8 @@ TEST_CASE("moe_mlp: on a GPU", "[moe_mlp][.gpu]") {
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(c.name);
   const auto kind = ActivationKind::kSwiglu;
-  test::require_low_precision(op_for(c, kind, at::kCUDA), reference_for(c, kind), make_inputs(c, kind), {.dtype = dtype, .wide = {3}, .device = at::kCUDA});
+  test::require_low_precision(op_for(c, kind, at::kCUDA), reference_for(c, kind), make_inputs(c, kind),
+                              {.dtype = dtype, .wide = {3}, .device = at::kCUDA});
 }
 
 }  // namespace scatterlm

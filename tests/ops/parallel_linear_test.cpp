@@ -46,7 +46,8 @@ test::Op op_for(const ExpertCase& c, const Form& form, at::Device device = at::k
 
 test::Op reference_for(const ExpertCase& c, const Form& form) {
   return [=, ids = c.ids(), routing = ops::make_routing(c.ids(), c.experts)](const Tensors& x) {
-    return reference::parallel_linear(x[0], x[1], ids, routing, form.in, form.out, form.gated ? std::optional(x[2]) : std::nullopt);
+    return reference::parallel_linear(x[0], x[1], ids, routing, form.in, form.out,
+                                      form.gated ? std::optional(x[2]) : std::nullopt);
   };
 }
 
@@ -81,7 +82,8 @@ TEST_CASE("parallel_linear: a second backward through the same graph repeats the
   Tensors leaves;
   for (const auto& x : make_inputs(c, form)) leaves.push_back(x.requires_grad_());
   const auto loss = op_for(c, form)(leaves).square().sum();
-  const auto first = torch::autograd::grad({loss}, leaves, {}, /*retain_graph=*/true), second = torch::autograd::grad({loss}, leaves);
+  const auto first = torch::autograd::grad({loss}, leaves, {}, /*retain_graph=*/true),
+             second = torch::autograd::grad({loss}, leaves);
   for (size_t i = 0; i < leaves.size(); ++i) REQUIRE(at::equal(first[i], second[i]));
 }
 
@@ -89,16 +91,21 @@ TEST_CASE("parallel_linear: errors", "[parallel_linear]") {
   const auto c = test::small_expert_cases()[0];  // T 7, K 2, E 5, N_in 3, N_out 5
   const auto routing = ops::make_routing(c.ids(), c.experts);
   const auto weight = at::ones({5, 5, 3}, at::kDouble);
-  const auto call = [&](at::IntArrayRef x, const at::Tensor& w, RowOrder in, RowOrder out, const std::optional<at::Tensor>& gates = {}) {
+  const auto call = [&](at::IntArrayRef x, const at::Tensor& w, RowOrder in, RowOrder out,
+                        const std::optional<at::Tensor>& gates = {}) {
     return ops::parallel_linear(at::ones(x, at::kDouble), w, routing, in, out, gates);
   };
   using enum RowOrder;
-  REQUIRE_THROWS_WITH(call({8, 3}, weight, kToken, kToken), ContainsSubstring("[parallel_linear] x must be [T=7 or R=14, N_in], got [8, 3]"));
+  REQUIRE_THROWS_WITH(call({8, 3}, weight, kToken, kToken),
+                      ContainsSubstring("[parallel_linear] x must be [T=7 or R=14, N_in], got [8, 3]"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight, kExpert, kToken), ContainsSubstring("x must be [R=14, N_in], got [7, 3]"));
-  REQUIRE_THROWS_WITH(call({7, 4}, weight, kToken, kToken), ContainsSubstring("weight must be [E=5, N_out, N_in=4], got [5, 5, 3]"));
+  REQUIRE_THROWS_WITH(call({7, 4}, weight, kToken, kToken),
+                      ContainsSubstring("weight must be [E=5, N_out, N_in=4], got [5, 5, 3]"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight.to(at::kFloat), kToken, kToken), ContainsSubstring("weight must be Double as x"));
-  REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kExpert, c.gates()), ContainsSubstring("gates need a result in token order"));
-  REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kToken, c.gates().slice(0, 1)), ContainsSubstring("gates must be [T=7, K=2], got [6, 2]"));
+  REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kExpert, c.gates()),
+                      ContainsSubstring("gates need a result in token order"));
+  REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kToken, c.gates().slice(0, 1)),
+                      ContainsSubstring("gates must be [T=7, K=2], got [6, 2]"));
 }
 
 TEST_CASE("parallel_linear: on a GPU", "[parallel_linear][.gpu]") {
@@ -106,7 +113,8 @@ TEST_CASE("parallel_linear: on a GPU", "[parallel_linear][.gpu]") {
   const auto form = GENERATE(from_range(all_forms()));
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(form.name << ", " << c.name);
-  test::require_low_precision(op_for(c, form, at::kCUDA), reference_for(c, form), make_inputs(c, form), {.dtype = dtype, .wide = {2}, .device = at::kCUDA});
+  test::require_low_precision(op_for(c, form, at::kCUDA), reference_for(c, form), make_inputs(c, form),
+                              {.dtype = dtype, .wide = {2}, .device = at::kCUDA});
 }
 
 }  // namespace scatterlm

@@ -1,4 +1,5 @@
-// The formulas of the ops written as plainly as possible, with autograd; run in fp64 they are the truth of the tests. Slow on purpose.
+// The formulas of the ops written as plainly as possible, with autograd; run in fp64 they are the truth of the tests. Slow on
+// purpose.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -15,17 +16,24 @@ namespace scatterlm::reference {
 
 using ops::ActivationKind;
 
-inline at::Tensor gelu_tanh(const at::Tensor& x) { return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+inline at::Tensor gelu_tanh(const at::Tensor& x) {
+  return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 
 inline at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
   const int64_t half = h.size(-1) / 2;
   const auto gate = h.narrow(-1, 0, half), up = h.narrow(-1, half, half);
   switch (kind) {
-    case ActivationKind::kSwiglu: return gate * at::sigmoid(gate) * up;
-    case ActivationKind::kGeglu: return gelu_tanh(gate) * up;
-    case ActivationKind::kReglu: return at::relu(gate) * up;
-    case ActivationKind::kRelu2: return at::relu(h) * at::relu(h);
-    case ActivationKind::kGelu: return gelu_tanh(h);
+    case ActivationKind::kSwiglu:
+      return gate * at::sigmoid(gate) * up;
+    case ActivationKind::kGeglu:
+      return gelu_tanh(gate) * up;
+    case ActivationKind::kReglu:
+      return at::relu(gate) * up;
+    case ActivationKind::kRelu2:
+      return at::relu(h) * at::relu(h);
+    case ActivationKind::kGelu:
+      return gelu_tanh(h);
   }
   return {};
 }
@@ -50,7 +58,8 @@ inline at::Tensor rope(const at::Tensor& x, double theta) {
 }
 
 /// q [B, Sq, H, P]; query s stands at position Sk - Sq + s.
-inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
+inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& document) {
   const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2), groups = heads / k.size(2);
   auto allowed = at::ones({q.size(0), queries, keys}, at::kBool);
   for (int64_t b = 0; b < q.size(0); ++b)
@@ -63,7 +72,8 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
       }
   std::vector<at::Tensor> outputs;
   for (int64_t h = 0; h < heads; ++h) {
-    const auto scores = at::matmul(q.select(2, h), k.select(2, h / groups).transpose(1, 2)) / std::sqrt(static_cast<double>(q.size(3)));
+    const auto scores =
+        at::matmul(q.select(2, h), k.select(2, h / groups).transpose(1, 2)) / std::sqrt(static_cast<double>(q.size(3)));
     const auto masked = scores.masked_fill(~allowed.to(q.device()), -INFINITY);
     outputs.push_back(at::matmul(at::softmax(masked, -1), v.select(2, h / groups)));
   }
@@ -78,8 +88,8 @@ inline at::Tensor linear_cross_entropy(const at::Tensor& h, const at::Tensor& we
 /// Expert of slot (t, j).
 inline int64_t expert(const at::Tensor& ids_TK, int64_t t, int64_t j) { return ids_TK[t][j].item<int64_t>(); }
 
-inline at::Tensor moe_mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates, const at::Tensor& ids,
-                          ActivationKind kind) {
+inline at::Tensor moe_mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
+                          const at::Tensor& ids, ActivationKind kind) {
   const auto up = w1.unbind(0), down = w2.unbind(0);
   std::vector<at::Tensor> tokens;
   for (int64_t t = 0; t < x.size(0); ++t) {
@@ -94,8 +104,9 @@ inline at::Tensor moe_mlp(const at::Tensor& x, const at::Tensor& w1, const at::T
 }
 
 /// sorted_R gives the order of rows where one of the sides is in expert order.
-inline at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& ids, const ops::Routing& routing,
-                                  ops::RowOrder in_order, ops::RowOrder out_order, const std::optional<at::Tensor>& gates) {
+inline at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& ids,
+                                  const ops::Routing& routing, ops::RowOrder in_order, ops::RowOrder out_order,
+                                  const std::optional<at::Tensor>& gates) {
   const int64_t tokens = ids.size(0), top_k = ids.size(1);
   const bool per_token = in_order == ops::RowOrder::kToken && x.size(0) == tokens;
   const auto experts = weight.unbind(0);
@@ -115,13 +126,18 @@ struct RouterParts {
 };
 
 /// Selection by a full sort per token in plain C++.
-inline RouterParts router(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, const ops::RouterOptions& o) {
+inline RouterParts router(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                          const ops::RouterOptions& o) {
   const int64_t tokens = x.size(0), experts = weight.size(0), top_k = o.num_experts_per_tok;
   const auto z = at::matmul(x, weight.t());
   const auto scores = o.score == ops::ScoreKind::kSoftmax ? at::softmax(z, 1) : at::sigmoid(z);
   auto selection = (bias && !o.topk_before_softmax ? scores : z).detach();
   if (bias) selection = selection + *bias;
-  RouterParts out{.gates = {}, .ids = at::empty({tokens, top_k}, at::kLong), .counts = at::zeros({experts}, at::kLong), .prob_sum = {}, .lse_sq_sum = {}};
+  RouterParts out{.gates = {},
+                  .ids = at::empty({tokens, top_k}, at::kLong),
+                  .counts = at::zeros({experts}, at::kLong),
+                  .prob_sum = {},
+                  .lse_sq_sum = {}};
   for (int64_t t = 0; t < tokens; ++t) {
     std::vector<std::pair<double, int64_t>> order;
     for (int64_t e = 0; e < experts; ++e) order.emplace_back(-selection[t][e].item<double>(), e);

@@ -39,7 +39,8 @@ TEST_CASE("rms_norm: zeros, empty and strided input", "[rms_norm]") {
 TEST_CASE("rms_norm: errors", "[rms_norm]") {
   REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 768}), at::ones({512}), 1e-5),
                       ContainsSubstring("[rms_norm] weight must be [D=768], got [512]"));
-  REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}), at::ones({4}, at::kDouble), 1e-5), ContainsSubstring("weight must be Float"));
+  REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}), at::ones({4}, at::kDouble), 1e-5),
+                      ContainsSubstring("weight must be Float"));
   REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}, at::kHalf), at::ones({4}, at::kHalf), 1e-5), ContainsSubstring("dtype"));
 }
 

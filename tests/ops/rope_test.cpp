@@ -21,8 +21,8 @@ const auto kReference = [](const Tensors& x) { return reference::rope(x[0], 1e4)
 }  // namespace
 
 TEST_CASE("rope: values and gradients", "[rope]") {
-  const auto shape = GENERATE(std::vector<int64_t>{1, 1, 1, 2}, std::vector<int64_t>{2, 5, 3, 6}, std::vector<int64_t>{2, 33, 2},
-                              std::vector<int64_t>{2, 3, 2, 2, 32});
+  const auto shape = GENERATE(std::vector<int64_t>{1, 1, 1, 2}, std::vector<int64_t>{2, 5, 3, 6},
+                              std::vector<int64_t>{2, 33, 2}, std::vector<int64_t>{2, 3, 2, 2, 32});
   const auto x = test::randn(shape, 1);
   const auto op = rope_op(shape[1], shape.back());
   test::require_equals_reference(op, kReference, {x}, 1e-6);  // the tables are fp32
@@ -59,14 +59,16 @@ TEST_CASE("rope: rows of the tables are absolute positions", "[rope]") {
 
 TEST_CASE("rope: errors", "[rope]") {
   const auto [cos, sin] = ops::rope_tables(4, 8, 1e4, at::kCPU);
-  REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 5, 2, 8}), cos, sin), ContainsSubstring("[rope] cos and sin must be float [S=5, P/2=4], got Float [4, 4]"));
+  REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 5, 2, 8}), cos, sin),
+                      ContainsSubstring("[rope] cos and sin must be float [S=5, P/2=4], got Float [4, 4]"));
   REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 4, 2, 7}), cos, sin), ContainsSubstring("even P"));
   REQUIRE_THROWS_WITH(ops::rope_tables(4, 7, 1e4, at::kCPU), ContainsSubstring("head_dim must be even"));
 }
 
 TEST_CASE("rope: on a GPU", "[rope][.gpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  test::require_low_precision(rope_op(33, 64), kReference, {test::randn({2, 33, 4, 64}, 1)}, {.dtype = dtype, .device = at::kCUDA});
+  test::require_low_precision(rope_op(33, 64), kReference, {test::randn({2, 33, 4, 64}, 1)},
+                              {.dtype = dtype, .device = at::kCUDA});
 }
 
 }  // namespace scatterlm

@@ -85,7 +85,8 @@ TEST_CASE("router: softmax before top-k renormalised equals top-k before softmax
 
 TEST_CASE("router: bfloat16 input keeps logits in fp32", "[router]") {
   const auto x = test::randn({32, 24}, 1).to(at::kBFloat16), weight = test::randn({6, 24}, 2).to(at::kBFloat16);
-  const auto out = ops::router(x, weight, {}, {.num_experts_per_tok = 2}), wide = ops::router(x.to(at::kFloat), weight.to(at::kFloat), {}, {.num_experts_per_tok = 2});
+  const auto out = ops::router(x, weight, {}, {.num_experts_per_tok = 2}),
+             wide = ops::router(x.to(at::kFloat), weight.to(at::kFloat), {}, {.num_experts_per_tok = 2});
   REQUIRE(out.gates_TK.scalar_type() == at::kFloat);
   REQUIRE(at::equal(out.gates_TK, wide.gates_TK));
   REQUIRE(at::equal(out.ids_TK, wide.ids_TK));
@@ -106,8 +107,8 @@ TEST_CASE("router: huge logits give finite gates and exact limits", "[router]") 
 
 TEST_CASE("router: NaN logits give distinct valid ids", "[router]") {
   const auto form = GENERATE(from_range(all_forms(3)));
-  const auto logits = GENERATE(as<std::vector<double>>{}, std::vector<double>{NAN, NAN, NAN, NAN}, std::vector<double>{1, NAN, 3, 2},
-                               std::vector<double>{INFINITY, NAN, INFINITY, -INFINITY});
+  const auto logits = GENERATE(as<std::vector<double>>{}, std::vector<double>{NAN, NAN, NAN, NAN},
+                               std::vector<double>{1, NAN, 3, 2}, std::vector<double>{INFINITY, NAN, INFINITY, -INFINITY});
   const auto out = ops::router(at::ones({1, 1}), at::tensor(logits, at::kFloat).unsqueeze(1), {}, form);
   const auto sorted = std::get<0>(at::sort(out.ids_TK, 1)).flatten();
   REQUIRE(sorted[0].item<int>() >= 0);
@@ -170,11 +171,15 @@ TEST_CASE("router: no tokens", "[router]") {
 
 TEST_CASE("router: errors", "[router]") {
   const auto x = at::ones({3, 4}), weight = at::ones({5, 4});
-  REQUIRE_THROWS_WITH(ops::router(x, at::ones({5, 6}), {}, {}), ContainsSubstring("[router] x and weight must be [T, D] and [E, D], got [3, 4] and [5, 6]"));
-  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.num_experts_per_tok = 6}), ContainsSubstring("num_experts_per_tok must be in 1..E=5, got 6"));
+  REQUIRE_THROWS_WITH(ops::router(x, at::ones({5, 6}), {}, {}),
+                      ContainsSubstring("[router] x and weight must be [T, D] and [E, D], got [3, 4] and [5, 6]"));
+  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.num_experts_per_tok = 6}),
+                      ContainsSubstring("num_experts_per_tok must be in 1..E=5, got 6"));
   REQUIRE_THROWS_WITH(ops::router(x, weight, at::ones({4}), {}), ContainsSubstring("bias must be [E=5], got [4]"));
-  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.score = ScoreKind::kSigmoid, .topk_before_softmax = true}), ContainsSubstring("needs softmax"));
-  REQUIRE_THROWS_WITH(ops::load_balance_loss(at::ones({4}), at::ones({3}), 1), ContainsSubstring("[load_balance_loss] fraction must be [4] as prob_sum, got [3]"));
+  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.score = ScoreKind::kSigmoid, .topk_before_softmax = true}),
+                      ContainsSubstring("needs softmax"));
+  REQUIRE_THROWS_WITH(ops::load_balance_loss(at::ones({4}), at::ones({3}), 1),
+                      ContainsSubstring("[load_balance_loss] fraction must be [4] as prob_sum, got [3]"));
 }
 
 TEST_CASE("router: on a GPU", "[router][.gpu]") {

@@ -21,7 +21,8 @@ at::Tensor make_ids(int64_t tokens, int64_t top_k, int64_t num_experts) {
 /// The definition: rows ascend in (expert, slot), inverse is the inverse, offsets are the exclusive prefix sums of the counts.
 void require_routing_of(const at::Tensor& ids, int64_t num_experts) {
   const auto routing = ops::make_routing(ids, num_experts);
-  const auto cpu_ids = ids.cpu().flatten(), sorted = routing.sorted_R.cpu(), inverse = routing.inverse_R.cpu(), offsets = routing.offsets_E1.cpu();
+  const auto cpu_ids = ids.cpu().flatten(), sorted = routing.sorted_R.cpu(), inverse = routing.inverse_R.cpu(),
+             offsets = routing.offsets_E1.cpu();
   REQUIRE(routing.num_tokens == ids.size(0));
   REQUIRE(routing.top_k == ids.size(1));
   REQUIRE(offsets.numel() == num_experts + 1);
@@ -51,9 +52,11 @@ TEST_CASE("routing: sizes and corners", "[routing]") {
 }
 
 TEST_CASE("routing: errors", "[routing]") {
-  REQUIRE_THROWS_WITH(ops::make_routing(at::tensor({0, 4}, at::kInt).view({1, 2}), 4), ContainsSubstring("[routing] ids must be in 0..E-1=3, got 4 in slot 1"));
+  REQUIRE_THROWS_WITH(ops::make_routing(at::tensor({0, 4}, at::kInt).view({1, 2}), 4),
+                      ContainsSubstring("[routing] ids must be in 0..E-1=3, got 4 in slot 1"));
   REQUIRE_THROWS_WITH(ops::make_routing(at::tensor({0, -1}, at::kInt).view({1, 2}), 4), ContainsSubstring("got -1 in slot 1"));
-  REQUIRE_THROWS_WITH(ops::make_routing(at::zeros({3, 2}, at::kLong), 4), ContainsSubstring("[routing] ids must be int32 [T, K], got Long [3, 2]"));
+  REQUIRE_THROWS_WITH(ops::make_routing(at::zeros({3, 2}, at::kLong), 4),
+                      ContainsSubstring("[routing] ids must be int32 [T, K], got Long [3, 2]"));
 }
 
 TEST_CASE("routing: on a GPU", "[routing][.gpu]") {

@@ -1,0 +1,13 @@
+// Matrix products outside of autograd.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace scatterlm::ops {
+
+/// out = a b for matrices; out may be a slice of rows. One dtype.
+void gemm(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
+
+/// out += a b.
+void gemm_add(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace scatterlm::ops
