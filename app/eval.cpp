@@ -2,6 +2,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/evaluate.h"
@@ -42,7 +43,7 @@ void add_eval(CLI::App& app, int&) {
   auto options = std::make_shared<EvalOptions>();
   command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
   command->add_option("--data", options->data, "Token files in place of the configuration's data.validation");
-  command->add_option("--tokens", options->tokens, "Tokens to evaluate; 0 = all")->check(CLI::NonNegativeNumber);
+  command->add_option("--tokens", options->tokens, "Tokens to evaluate; 0 = all")->check(at_least(0));
   command->footer("Example:\n  scatterlm eval runs/quickstart");
   command->callback([options] { evaluate_checkpoint(*options); });
 }

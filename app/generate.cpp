@@ -2,6 +2,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/data/tokenizer.h"
 #include "lib/train/sampling.h"
@@ -51,13 +52,13 @@ void add_generate(CLI::App& app, int&) {
   auto& sampling = options->sampling;
   command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
   command->add_option("--prompt", options->prompt, "Text to continue; - reads it from standard input; empty starts a new document");
-  command->add_option("--max-tokens", options->max_tokens, "Tokens to make at most")->capture_default_str()->check(CLI::PositiveNumber);
+  command->add_option("--max-tokens", options->max_tokens, "Tokens to make at most")->capture_default_str()->check(at_least(1));
   command->add_option("--temperature", sampling.temperature, "Flattens (> 1) or sharpens (< 1); 0 = likeliest token")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--top-k", sampling.top_k, "Keep the k likeliest tokens; 0 = all")->capture_default_str()->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", sampling.top_p, "Keep the likeliest tokens up to this probability")->capture_default_str()->check(CLI::Range(0.0, 1.0));
-  command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str()->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
+  command->add_option("--top-k", sampling.top_k, "Keep the k likeliest tokens; 0 = all")->capture_default_str()->check(at_least(0));
+  command->add_option("--top-p", sampling.top_p, "Keep the likeliest tokens up to this probability")->capture_default_str()->check(in_range(0.0, 1.0));
+  command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str()->check(at_least(0));
   command->footer("Example:\n  scatterlm generate runs/quickstart --prompt '#include <' --temperature 0.7 --seed 1");
   command->callback([options] { generate_text(*options); });
 }

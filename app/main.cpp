@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
-#include <new>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
@@ -21,10 +21,11 @@ int main(int argc, char** argv) {
     add_data(app, exit_code);
     add_checkpoint(app, exit_code);
     add_config(app, exit_code);
+    check_subcommands(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    log_error(error.what());
+    log_error(explain(app, error));
     return kExitUser;
   } catch (const Error& error) {
     log_error(error.what());

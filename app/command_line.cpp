@@ -1,0 +1,77 @@
+#include "app/command_line.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lib/util/error.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+std::vector<const CLI::App*> subcommands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
+  for (const auto* command : subcommands(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void fail_unknown(const CLI::App& app, const std::string& path, const std::string& word) {
+  std::vector<std::string> names;
+  for (const auto* command : subcommands(app)) names.push_back(command->get_name());
+  const auto nearest = *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(a, word) < edit_distance(b, word);
+  });
+  const bool likely = edit_distance(nearest, word) <= 2;
+  fail_user("unknown command '{} {}'{} Commands: {}", path, word, likely ? fmt::format(", did you mean '{}'?", nearest) : ".",
+            fmt::join(names, ", "));
+}
+
+/// The command as typed: "scatterlm data prepare".
+std::string path_of(const CLI::App* app) {
+  return app->get_parent() ? path_of(app->get_parent()) + " " + app->get_name() : app->get_name();
+}
+
+}  // namespace
+
+void check_subcommands(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* command = &app;
+  for (int i = 1; i <= argc && !subcommands(*command).empty(); i++) {
+    if (i == argc) {
+      std::vector<std::string> names;
+      for (const auto* sub : subcommands(*command)) names.push_back(sub->get_name());
+      fail_user("{} needs a command: {}; {} --help says more", path_of(command), fmt::join(names, ", "), path_of(command));
+    }
+    if (argv[i][0] == '-') return;  // --help, --version
+    const auto* next = find_subcommand(*command, argv[i]);
+    if (!next) fail_unknown(*command, path_of(command), argv[i]);
+    command = next;
+  }
+}
+
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  return fmt::format("{}; {} --help says more", error.what(), path_of(command));
+}
+
+CLI::Validator in_range(double low, double high) {
+  const auto allowed = std::isinf(high) ? fmt::format("at least {}", low) : fmt::format("from {} to {}", low, high);
+  const auto check = [=](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool good = !text.empty() && *end == '\0' && value >= low && value <= high && std::isfinite(value);
+    return good ? "" : fmt::format("got '{}', must be {}", text, allowed);
+  };
+  return CLI::Validator(check, allowed);
+}
+
+CLI::Validator at_least(double low) { return in_range(low, std::numeric_limits<double>::infinity()); }
+
+}  // namespace scatterlm

@@ -1,0 +1,126 @@
+"""Bad command lines, configurations, data and checkpoints: exit code 2 and exactly one line that says what to do."""
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import TINY_CONFIG, write_tiny_data
+
+FLIPPED = "runs/flip/step_00000020/rank_00000.safetensors: damaged: "
+NO_CHECKPOINT = "holds no checkpoint; train first: scatterlm train CONFIG"
+NOT_A_CHECKPOINT = "neither a checkpoint (a folder with manifest.json) nor a run that has one (step_...)"
+
+# (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
+TABLE = [
+    # the command line
+    ("", "scatterlm needs a command: train, eval, generate, data, checkpoint, config; scatterlm --help says more"),
+    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, eval, generate, data, checkpoint, config"),
+    ("data", "scatterlm data needs a command: prepare, inspect; scatterlm data --help says more"),
+    ("config shw", "unknown command 'scatterlm config shw', did you mean 'show'? Commands: show, keys"),
+    ("eval", "path is required; scatterlm eval --help says more"),
+    ("train --resum auto", "The following arguments were not expected: auto --resum; scatterlm train --help says more"),
+    ("train --set", "--set: 1 required TEXT missing; scatterlm train --help says more"),
+    ("generate runs/tiny --temperature -1", "--temperature: got '-1', must be at least 0; scatterlm generate --help says more"),
+    ("generate runs/tiny --top-p 1.5", "--top-p: got '1.5', must be from 0 to 1; scatterlm generate --help says more"),
+    ("generate runs/tiny --max-tokens many", "--max-tokens: got 'many', must be at least 1; scatterlm generate --help says more"),
+    ("eval runs/tiny --tokens -5", "--tokens: got '-5', must be at least 0; scatterlm eval --help says more"),
+    # the configuration (tests/config has the whole table of keys)
+    ("config show missing.yaml", "missing.yaml: cannot read: No such file or directory"),
+    ("config show data/train.bin", "data/train.bin:1: not YAML: unknown escape character: \\x00"),
+    ("train --set train.steps", "--set train.steps: must be KEY=VALUE, for example --set train.seed=7"),
+    ("train --set train.stepz=5", "--set train.stepz=5: unknown key 'train.stepz', did you mean 'train.steps'?"),
+    ("train --set train.steps=x", "--set train.steps=x: key 'train.steps': got 'x', must be an integer from 0 to 1000000000"),
+    ("train --set optim.lr=-1", "--set optim.lr=-1: key 'optim.lr': got '-1', must be a number from 0 to 1000"),
+    ("train --set model.moe.top_k=2", "--set model.moe.top_k=2: unknown key 'model.moe.top_k', did you mean 'model.moe.num_experts_per_tok'?"),
+    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: this trainer is data parallel only"),
+    ("train --set train.dtype=fp16", "--set train.dtype=fp16: key 'train.dtype': got 'fp16', must be one of auto, float32, bfloat16"),
+    ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),
+    # data
+    ("train --set data.train=nothere.bin", "nothere.bin: cannot open: No such file or directory"),
+    ("train --set data.train=data", "data: is a folder; name its token files, for example data/*.bin"),
+    ("train --set data.train=data/z*.foo", "data/z*.foo: no file matches"),
+    ("train --set data.train=data/empty.bin", "data/empty.bin: empty file"),
+    ("train --set data.train=data/truncated.bin", "data/truncated.bin: truncated or damaged: its header says 100 tokens of 2 bytes, 150 bytes follow"),
+    ("train --set data.train=data/zero.bin", "data/zero.bin: its header says 0 tokens"),
+    ("train --set data.train=data/version.bin", "data/version.bin: llm.c version 9, files with magic number 20240520 have 1"),
+    ("train --set data.train=data/eval.bin", "data/eval.bin: holds evaluation examples of llm.c (magic number 20240522), not tokens"),
+    ("train --set data.train=data/big.bin", "data/big.bin: token 300 at position 0 is not in [0, 257): set model.vocab_size to that of the file's tokenizer"),
+    ("eval runs/tiny --data data/big.bin", "data/big.bin: token 300 at position 0 is not in [0, 257): set model.vocab_size to that of the file's tokenizer"),
+    ("train --set data.train=data/odd.raw", "data/odd.raw: unknown format; if it is bare tokens without a header, set data.raw_dtype (data inspect: --raw-dtype) to uint16 or uint32"),
+    ("train --set data.train=data/odd.raw --set data.raw_dtype=uint16", "data/odd.raw: 3 bytes are not a whole number of uint16 tokens (data.raw_dtype)"),
+    ("train --set data.train=data/short.bin", "data/short.bin: no file has more than train.sequence_length (32) tokens: shorten it or give longer files"),
+    ("train --set data.train=data/megatron", "data/megatron.idx: truncated Megatron index: 17 bytes, the header has 34"),
+    ("train --set data.train=data/broken.npy", "data/broken.npy: truncated npy header"),
+    ("train --set data.eot_token=-1 --set data.intra_document_masking=true", "data/train.bin: has no document index, which data.intra_document_masking needs: set data.eot_token"),
+    ("data prepare nothere --out out", "nothere: no such file or folder"),
+    ("data prepare data --out out --glob *.zzz", "data: no file below it has a name like '*.zzz' (--glob)"),
+    ("data prepare data --out out --tokenizer gpt2", "unknown tokenizer 'gpt2', there is: bytes"),
+    ("data inspect nothere", "nothere: cannot open: No such file or directory"),
+    # checkpoints
+    ("train --run-dir tiny.yaml/run", "tiny.yaml/run: cannot make the folder of the run: Not a directory; give another one with --run-dir"),
+    ("train --resume none", "runs/tiny: holds a checkpoint of step 20, so --resume none cannot start from step 0 here; give another --run-dir, or --resume auto"),
+    ("train --resume runs/nothere", "runs/nothere: no such run or checkpoint folder"),
+    ("train --resume runs/empty", "runs/empty: " + NO_CHECKPOINT),
+    ("train --resume runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
+    ("train --set model.hidden_size=64", "runs/tiny/step_00000020: model.hidden_size is 32 in the checkpoint and 64 in this configuration; train from scratch in another --run-dir, or set it back"),
+    ("eval runs/nothere", "runs/nothere: no such run or checkpoint folder"),
+    ("eval runs/empty", "runs/empty: " + NO_CHECKPOINT),
+    ("generate runs/empty", "runs/empty: " + NO_CHECKPOINT),
+    ("eval runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
+    ("eval runs/torn/step_00000020", "runs/torn/step_00000020/state.json: damaged: 135 bytes, the manifest says 139; use another checkpoint or restore the file"),
+    ("checkpoint verify runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
+    ("checkpoint verify nothere", "nothere: " + NOT_A_CHECKPOINT),
+    ("checkpoint inspect runs/empty", "runs/empty: " + NOT_A_CHECKPOINT),
+]
+
+
+def llmc(tokens, **changes):
+    """An llm.c file; changes: fields of its header by number, as f0=..., f1=..., f2=..."""
+    header = np.zeros(256, "<i4")
+    header[:3] = 20240520, 1, len(tokens)
+    for field, value in changes.items():
+        header[int(field[1:])] = value
+    return header.tobytes() + np.asarray(tokens, "<u2").tobytes()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, scatterlm):
+    """A finished run, damaged copies of it, and bad token files."""
+    folder = tmp_path_factory.mktemp("errors")
+    data = folder / "data"
+    data.mkdir()
+    write_tiny_data(data)
+    (folder / "tiny.yaml").write_text(TINY_CONFIG.format(runs="runs", data="data"))
+    scatterlm("train", "tiny.yaml", cwd=folder, check=True)
+    for name, content in {
+        "empty.bin": b"", "truncated.bin": llmc([0] * 75, f2=100), "zero.bin": llmc([]), "version.bin": llmc([0] * 100, f1=9),
+        "eval.bin": llmc([0] * 100, f0=20240522), "big.bin": llmc([300] * 100), "short.bin": llmc([0] * 5), "odd.raw": b"\1\0\2",
+        "megatron.idx": b"MMIDIDX\0\0" + b"\1" + bytes(7), "megatron.bin": bytes(10), "broken.npy": b"\x93NUMPY\1\0\xff\0{",
+    }.items():
+        (data / name).write_bytes(content)
+    runs = folder / "runs"
+    (runs / "empty").mkdir()
+    for name in ("flip", "torn"):
+        shutil.copytree(runs / "tiny", runs / name)
+    rank, state = runs / "flip/step_00000020/rank_00000.safetensors", runs / "torn/step_00000020/state.json"
+    flipped = bytearray(rank.read_bytes())
+    flipped[-1] ^= 1
+    rank.write_bytes(flipped)
+    state.write_bytes(state.read_bytes()[:-4])
+    return folder
+
+
+@pytest.mark.parametrize("arguments, message", TABLE, ids=[row[0] or "nothing" for row in TABLE])
+def test_bad_input_is_one_line_and_exit_code_2(scatterlm, folder, arguments, message):
+    words = arguments.split()
+    if words[:1] == ["train"]:
+        words[1:1] = ["tiny.yaml"]
+    before = sorted(str(path) for path in folder.rglob("*"))
+    result = scatterlm(*words, cwd=folder)
+    assert result.returncode == 2
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    said = lines[0].split()
+    wanted = ("scatterlm: error: " + message).split()
+    assert [a if b not in ("{hash},", "{hash};") else b for a, b in zip(said, wanted)] == wanted and len(said) == len(wanted), lines[0]
+    assert sorted(str(path) for path in folder.rglob("*")) == before  # nothing was written
