@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "lib/ops/attention.h"
+#include "lib/ops/linear.h"
 #include "lib/ops/parallel_linear.h"
 #include "lib/ops/rms_norm.h"
 
@@ -57,7 +58,7 @@ GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& nam
 
 at::Tensor GqaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   const int64_t width = config.head_dim, query = config.num_attention_heads * width, key = config.num_key_value_heads * width;
-  const auto parts = at::linear(x_BSD, qkv_weight, qkv_bias).split_with_sizes({query, key, key}, -1);
+  const auto parts = ops::linear(x_BSD, qkv_weight, qkv_bias).split_with_sizes({query, key, key}, -1);
   auto q = parts[0], k = parts[1];
   if (qk_norm) {
     q = qk_norm->query(q);
@@ -67,7 +68,7 @@ at::Tensor GqaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
   k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
   const auto [keys, values] = with_cache(context, k, parts[2].unflatten(-1, {-1, width}));
-  return at::linear(ops::attention(q, keys, values, context.document_BS).flatten(2), o_weight, o_bias);
+  return ops::linear(ops::attention(q, keys, values, context.document_BS).flatten(2), o_weight, o_bias);
 }
 
 MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
@@ -90,7 +91,7 @@ at::Tensor MoaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   const auto [gates_TK, routing] = router.forward(x_TD, context);
 
   auto q = ops::parallel_linear(x_TD, q_weight, routing, RowOrder::kToken, RowOrder::kToken);  // [T K, n P]
-  const auto kv = at::linear(x_BSD, kv_weight).chunk(2, -1);
+  const auto kv = ops::linear(x_BSD, kv_weight).chunk(2, -1);
   auto k = kv[0];
   if (qk_norm) {
     q = qk_norm->query(q);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/linear.h"
 #include "lib/ops/moe_mlp.h"
 
 namespace scatterlm::nn {
@@ -29,7 +30,7 @@ DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name
 }
 
 at::Tensor DenseMlp::forward(const at::Tensor& x) const {
-  return at::linear(ops::activation(at::linear(x, up_weight), activation), down_weight);
+  return ops::linear(ops::activation(ops::linear(x, up_weight), activation), down_weight);
 }
 
 MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden, InitScale init,

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lib/ops/cross_entropy.h"
+#include "lib/ops/linear.h"
 #include "lib/ops/rms_norm.h"
 
 namespace scatterlm::nn {
@@ -85,7 +86,7 @@ at::Tensor Model::cross_entropy_sum(const Batch& batch, Context& context) {
   return ops::linear_cross_entropy(hidden.flatten(0, 1), head_, batch.target_BS.flatten());
 }
 
-at::Tensor Model::logits(const at::Tensor& hidden_ND) const { return at::linear(hidden_ND, head_).to(at::kFloat); }
+at::Tensor Model::logits(const at::Tensor& hidden_ND) const { return ops::linear(hidden_ND, head_).to(at::kFloat); }
 
 int64_t Model::num_parameters() const {
   int64_t count = 0;
