@@ -31,7 +31,9 @@ void generate_text(const GenerateOptions& options) {
   std::vector<int64_t> prompt(encoded.begin(), encoded.end());
   const int64_t eot = trained.config.data.eot_token;
   if (prompt.empty()) {
-    if (eot < 0) fail_user("{}: generation without a prompt starts after data.eot_token, which this model has not; give --prompt", options.path);
+    if (eot < 0)
+      fail_user("{}: generation without a prompt starts after data.eot_token, which this model has not; give --prompt",
+                options.path);
     prompt.push_back(eot);
   }
   std::cout << text << std::flush;
@@ -51,13 +53,18 @@ void add_generate(CLI::App& app, int&) {
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
-  command->add_option("--prompt", options->prompt, "Text to continue; - reads it from standard input; empty starts a new document");
+  command->add_option("--prompt", options->prompt,
+                      "Text to continue; - reads it from standard input; empty starts a new document");
   command->add_option("--max-tokens", options->max_tokens, "Tokens to make at most")->capture_default_str()->check(at_least(1));
   command->add_option("--temperature", sampling.temperature, "Flattens (> 1) or sharpens (< 1); 0 = likeliest token")
       ->capture_default_str()
       ->check(at_least(0));
-  command->add_option("--top-k", sampling.top_k, "Keep the k likeliest tokens; 0 = all")->capture_default_str()->check(at_least(0));
-  command->add_option("--top-p", sampling.top_p, "Keep the likeliest tokens up to this probability")->capture_default_str()->check(in_range(0.0, 1.0));
+  command->add_option("--top-k", sampling.top_k, "Keep the k likeliest tokens; 0 = all")
+      ->capture_default_str()
+      ->check(at_least(0));
+  command->add_option("--top-p", sampling.top_p, "Keep the likeliest tokens up to this probability")
+      ->capture_default_str()
+      ->check(in_range(0.0, 1.0));
   command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str()->check(at_least(0));
   command->footer("Example:\n  scatterlm generate runs/quickstart --prompt '#include <' --temperature 0.7 --seed 1");
   command->callback([options] { generate_text(*options); });

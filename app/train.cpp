@@ -49,8 +49,8 @@ ExitCode train(const TrainOptions& options) {
   AdamW optimizer(config.optim, model.units(), config.train.seed);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);
-  phases.done("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
-                                   format_count(flops_per_token(config.model, length))));
+  phases.done("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total),
+                                   format_count(size.active), format_count(flops_per_token(config.model, length))));
 
   if (const auto checkpoint = checkpoint_to_resume(run_dir, options.resume)) {
     resume_training(*checkpoint, config, trainer, model, optimizer, *comm);
@@ -58,7 +58,8 @@ ExitCode train(const TrainOptions& options) {
   }
   if (options.dry_run) return kExitDone;
   if (trainer.steps() >= trainer.total_steps()) {
-    log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew", run_dir, trainer.steps()));
+    log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew",
+                         run_dir, trainer.steps()));
     return kExitDone;
   }
 
@@ -81,7 +82,8 @@ ExitCode train(const TrainOptions& options) {
     report.step(line);
     if (saving) save_training(run_dir, config, trainer, model, optimizer, *comm);
     if (!last && stopping) {
-      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, trainer.total_steps(), run_dir));
+      log_info(
+          fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, trainer.total_steps(), run_dir));
       return kExitRestart;
     }
     clock.restart();
@@ -97,7 +99,8 @@ void add_train(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TrainOptions>();
   command->add_option("config", options->config, "Configuration file")->required();
   command->add_option("--set", options->sets, "Override a key: a.b=c; may be repeated")->allow_extra_args(false);
-  command->add_option("--resume", options->resume, "auto: go on from the run's newest good checkpoint; none: from scratch; or a checkpoint folder");
+  command->add_option("--resume", options->resume,
+                      "auto: go on from the run's newest good checkpoint; none: from scratch; or a checkpoint folder");
   command->add_option("--run-dir", options->run_dir, "Folder of the run, in place of run.dir/run.name");
   command->add_flag("--dry-run", options->dry_run, "Check everything, print sizes, train nothing");
   command->footer("Example:\n  scatterlm train configs/quickstart.yaml --set optim.lr=0.002 --run-dir runs/trial");

@@ -68,7 +68,7 @@ def catch2_job(preset, folder, gpu):
     """The program of one test folder. Cases tagged [gpu] are excluded, and counted as skipped, where there is none."""
     program = ROOT / "build" / preset / "bin" / f"test_{folder}"
     name = f"{preset}_{folder}"
-    excluded = [] if gpu else ["~[gpu]"]
+    excluded = [] if gpu else ["~[gpu]~[.]"]  # a filter of its own makes Catch2 v2 run hidden cases too
     # LibTorch itself is not instrumented and keeps memory until the process ends, so leaks cannot be told from its own.
     env = {"OMP_NUM_THREADS": "1", "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
     result = run_job(name, [program, *excluded, "--reporter", "junit", "--out", REPORTS / f"{name}.xml"], env)

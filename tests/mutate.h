@@ -76,20 +76,11 @@ inline std::string mutate(const std::string& input, std::mt19937_64& rng) {
       case 1:
         if (at < text.size()) text[at] = static_cast<char>(pick(rng, 256));
         break;
-      case 2:
-        text.resize(at);
-        break;
-      case 3:
-        text.erase(at, length);
-        break;
-      case 4:
-        text.insert(pick(rng, text.size() + 1), text.substr(at, length));
-        break;
-      case 5:
-        text.replace(at, length, interesting_token(rng));
-        break;
-      default:
-        text.insert(at, interesting_token(rng));
+      case 2: text.resize(at); break;
+      case 3: text.erase(at, length); break;
+      case 4: text.insert(pick(rng, text.size() + 1), text.substr(at, length)); break;
+      case 5: text.replace(at, length, interesting_token(rng)); break;
+      default: text.insert(at, interesting_token(rng));
     }
   }
   return text;

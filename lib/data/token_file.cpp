@@ -19,16 +19,11 @@ namespace fs = std::filesystem;
 /// What else llm.c writes, by its first number.
 const char* other_llmc_file(int32_t magic) {
   switch (magic) {
-    case 20240522:
-      return "evaluation examples";
-    case 20240326:
-      return "a model";
-    case 20240527:
-      return "a training state";
-    case 20240328:
-      return "a tokenizer";
-    default:
-      return nullptr;
+    case 20240522: return "evaluation examples";
+    case 20240326: return "a model";
+    case 20240527: return "a training state";
+    case 20240328: return "a tokenizer";
+    default: return nullptr;
   }
 }
 

@@ -15,20 +15,13 @@ enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5,
 template <class F>
 auto with_token_type(TokenType type, F&& f) {
   switch (type) {
-    case TokenType::kU8:
-      return f(uint8_t{});
-    case TokenType::kI8:
-      return f(int8_t{});
-    case TokenType::kI16:
-      return f(int16_t{});
-    case TokenType::kI32:
-      return f(int32_t{});
-    case TokenType::kI64:
-      return f(int64_t{});
-    case TokenType::kU16:
-      return f(uint16_t{});
-    case TokenType::kU32:
-      return f(uint32_t{});
+    case TokenType::kU8: return f(uint8_t{});
+    case TokenType::kI8: return f(int8_t{});
+    case TokenType::kI16: return f(int16_t{});
+    case TokenType::kI32: return f(int32_t{});
+    case TokenType::kI64: return f(int64_t{});
+    case TokenType::kU16: return f(uint16_t{});
+    case TokenType::kU32: return f(uint32_t{});
   }
   fail("[token_type] no such type: {}", static_cast<int>(type));
 }

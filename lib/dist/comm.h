@@ -7,7 +7,8 @@
 
 namespace scatterlm {
 
-/// Collectives over the data-parallel ranks. All ranks call the same functions in the same order. In-place on contiguous tensors.
+/// Collectives over the data-parallel ranks. All ranks call the same functions in the same order. In-place on contiguous
+/// tensors.
 class Comm {
  public:
   virtual ~Comm() = default;

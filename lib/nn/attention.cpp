@@ -30,8 +30,8 @@ int64_t first_position(const Context& context) { return context.cache ? context.
 
 }  // namespace
 
-QkNormLayer::QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim, double eps,
-                         Unit& unit)
+QkNormLayer::QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim,
+                         double eps, Unit& unit)
     : kind(kind), head_dim(head_dim), eps(eps) {
   const bool per_head = kind == QkNorm::kHead;
   query_weight = unit.param(name + ".q_norm.weight", {per_head ? head_dim : query_width}, Init::ones(), Decay::kNo);
@@ -43,8 +43,8 @@ at::Tensor QkNormLayer::apply(const at::Tensor& x, const at::Tensor& weight) con
   return ops::rms_norm(x.unflatten(-1, {-1, head_dim}), weight, eps).flatten(-2);
 }
 
-GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps, InitScale init,
-                           Unit& unit, std::shared_ptr<RopeTable> rope)
+GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps,
+                           InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope)
     : config(config), rope(std::move(rope)) {
   const int64_t query = config.num_attention_heads * config.head_dim, key = config.num_key_value_heads * config.head_dim;
   qkv_weight = unit.param(name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(init.normal), Decay::kYes);
@@ -75,11 +75,13 @@ MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_c
                            double norm_eps, InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device)
     : config(config),
       rope(std::move(rope)),
-      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit, device) {
+      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit,
+             device) {
   const int64_t width = config.num_key_value_heads * config.head_dim;
   q_weight = unit.param(name + ".experts.q_proj", {config.num_experts, width, hidden}, Init::normal(init.normal), Decay::kYes);
   kv_weight = unit.param(name + ".kv_proj.weight", {2 * width, hidden}, Init::normal(init.normal), Decay::kYes);
-  o_weight = unit.param(name + ".experts.o_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+  o_weight =
+      unit.param(name + ".experts.o_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
   if (config.qk_norm != QkNorm::kNone) qk_norm.emplace(config.qk_norm, name, width, width, config.head_dim, norm_eps, unit);
 }
 

@@ -5,8 +5,8 @@
 
 #include "lib/config/config.h"
 #include "lib/nn/context.h"
-#include "lib/nn/router.h"
 #include "lib/nn/rope_table.h"
+#include "lib/nn/router.h"
 #include "lib/nn/unit.h"
 
 namespace scatterlm::nn {
@@ -19,7 +19,8 @@ struct InitScale {
 
 /// RMSNorm of queries and keys before the rotary embedding: over each head, or over the whole projection.
 struct QkNormLayer {
-  QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim, double eps, Unit& unit);
+  QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim, double eps,
+              Unit& unit);
   /// x [..., heads * P] of queries or keys -> same shape.
   at::Tensor query(const at::Tensor& x) const { return apply(x, query_weight); }
   at::Tensor key(const at::Tensor& x) const { return apply(x, key_weight); }
@@ -35,24 +36,24 @@ struct QkNormLayer {
 
 /// Grouped-query attention. Ainslie et al., arXiv 2305.13245.
 struct GqaAttention {
-  GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps, InitScale init, Unit& unit,
-               std::shared_ptr<RopeTable> rope);
+  GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps, InitScale init,
+               Unit& unit, std::shared_ptr<RopeTable> rope);
   /// x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 
   AttentionConfig config;
   std::shared_ptr<RopeTable> rope;
-  at::Tensor qkv_weight;                       ///< [(H + 2 Hkv) P, D]: query rows, key rows, value rows
+  at::Tensor qkv_weight;  ///< [(H + 2 Hkv) P, D]: query rows, key rows, value rows
   std::optional<at::Tensor> qkv_bias, o_bias;
-  at::Tensor o_weight;                         ///< [D, H P]
+  at::Tensor o_weight;  ///< [D, H P]
   std::optional<QkNormLayer> qk_norm;
 };
 
-/// Mixture of attention as in JetMoE: query and output projections per expert, keys and values shared, one routing decision for both.
-/// Zhang et al., arXiv 2210.05144; Shen et al., 2404.07413.
+/// Mixture of attention as in JetMoE: query and output projections per expert, keys and values shared, one routing decision for
+/// both. Zhang et al., arXiv 2210.05144; Shen et al., 2404.07413.
 struct MoaAttention {
-  MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden, double norm_eps,
-               InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device);
+  MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
+               double norm_eps, InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device);
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 
   MoaConfig config;

@@ -22,16 +22,16 @@ struct KvCache {
 /// Only while training: what the routers' losses and statistics need of the whole optimiser step.
 struct RouterStep {
   Comm& comm;
-  double tokens_of_step;      ///< N: tokens of the step over all ranks and micro-batches
-  double tokens_so_far;       ///< the same up to and including this micro-batch
-  at::Tensor loss = {};       ///< sum over routers of coefficient * auxiliary loss, for this micro-batch; undefined if there is none
+  double tokens_of_step;  ///< N: tokens of the step over all ranks and micro-batches
+  double tokens_so_far;   ///< the same up to and including this micro-batch
+  at::Tensor loss = {};  ///< sum over routers of coefficient * auxiliary loss, for this micro-batch; undefined if there is none
 };
 
 struct Context {
-  int64_t layer = 0;                     ///< index of the layer that runs
-  std::optional<at::Tensor> document_BS; ///< attention stays inside a document
-  KvCache* cache = nullptr;              ///< generation
-  RouterStep* router_step = nullptr;     ///< training; without it routers add no loss and count nothing
+  int64_t layer = 0;                      ///< index of the layer that runs
+  std::optional<at::Tensor> document_BS;  ///< attention stays inside a document
+  KvCache* cache = nullptr;               ///< generation
+  RouterStep* router_step = nullptr;      ///< training; without it routers add no loss and count nothing
 };
 
 }  // namespace scatterlm::nn

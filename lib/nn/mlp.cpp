@@ -25,7 +25,8 @@ int64_t up_rows(Activation activation, int64_t width) { return is_gated(activati
 
 DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit)
     : activation(kind_of(activation)) {
-  up_weight = unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
+  up_weight =
+      unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
   down_weight = unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(init.residual), Decay::kYes);
 }
 
@@ -33,14 +34,16 @@ at::Tensor DenseMlp::forward(const at::Tensor& x) const {
   return ops::linear(ops::activation(ops::linear(x, up_weight), activation), down_weight);
 }
 
-MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden, InitScale init,
-               Unit& unit, at::Device device)
+MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
+               InitScale init, Unit& unit, at::Device device)
     : config(config),
-      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit, device) {
+      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit,
+             device) {
   const int64_t width = config.moe_intermediate_size;
   up_weight = unit.param(name + ".experts.up_proj", {config.num_experts, up_rows(config.activation, width), hidden},
                          Init::normal(init.normal), Decay::kYes);
-  down_weight = unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+  down_weight =
+      unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
   if (config.shared_intermediate_size > 0) {
     shared.emplace(config.activation, config.shared_intermediate_size, name + ".shared", hidden, init, unit);
   }

@@ -17,7 +17,8 @@ Model::Model(const ModelConfig& config, at::TensorOptions options, const Comm& c
       gqa_rope_(std::make_shared<RopeTable>(config.attention.head_dim, config.attention.rope_theta, options.device())),
       moa_rope_(std::make_shared<RopeTable>(config.moa.head_dim, config.moa.rope_theta, options.device())) {
   const auto embedding_init = Init::normal(config.initializer_range);
-  embedding_ = add_unit("embed_tokens").param("embed_tokens.weight", {config.vocab_size, config.hidden_size}, embedding_init, embedding_decay);
+  embedding_ = add_unit("embed_tokens")
+                   .param("embed_tokens.weight", {config.vocab_size, config.hidden_size}, embedding_init, embedding_decay);
   const auto kinds = config.layer_kinds();
   for (size_t i = 0; i < kinds.size(); i++) layers_.push_back(make_layer(static_cast<int64_t>(i), kinds[i]));
   auto& head_unit = add_unit("head");

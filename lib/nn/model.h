@@ -12,7 +12,7 @@
 namespace scatterlm::nn {
 
 struct DecoderLayer {
-  at::Tensor input_norm_weight;           ///< [D]
+  at::Tensor input_norm_weight;  ///< [D]
   std::variant<GqaAttention, MoaAttention> attention;
   at::Tensor post_attention_norm_weight;  ///< [D]
   std::variant<DenseMlp, MoeMlp> mlp;
@@ -20,9 +20,10 @@ struct DecoderLayer {
 
 class Model {
  public:
-  /// Declares, allocates and initialises all parameters. Parameters have the dtype and device of `options`; `embedding_decay` says
-  /// whether weight decay applies to the embedding.
-  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, int64_t seed, Decay embedding_decay = Decay::kNo);
+  /// Declares, allocates and initialises all parameters. Parameters have the dtype and device of `options`; `embedding_decay`
+  /// says whether weight decay applies to the embedding.
+  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, int64_t seed,
+        Decay embedding_decay = Decay::kNo);
 
   /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
@@ -46,9 +47,9 @@ class Model {
   at::TensorOptions options_;
   std::shared_ptr<RopeTable> gqa_rope_, moa_rope_;
   std::vector<std::unique_ptr<Unit>> units_;
-  at::Tensor embedding_;    ///< [V, D]
-  at::Tensor norm_weight_;  ///< [D]
-  at::Tensor head_;         ///< [V, D], the embedding itself if tied
+  at::Tensor embedding_;                               ///< [V, D]
+  at::Tensor norm_weight_;                             ///< [D]
+  at::Tensor head_;                                    ///< [V, D], the embedding itself if tied
   std::vector<std::unique_ptr<DecoderLayer>> layers_;  // pointers: routers_ points into them
   std::vector<Router*> routers_;
 };

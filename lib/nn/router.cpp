@@ -51,7 +51,8 @@ void Router::update_bias(const at::Tensor& apply) {
 }
 
 at::Tensor Router::step_losses(double tokens) const {
-  const auto aux = num_experts * at::dot(counts, prob_sum) / (tokens * tokens * static_cast<double>(options.num_experts_per_tok));
+  const auto aux =
+      num_experts * at::dot(counts, prob_sum) / (tokens * tokens * static_cast<double>(options.num_experts_per_tok));
   return at::stack({aux, lse_sq_sum / tokens});
 }
 

@@ -11,8 +11,8 @@ namespace scatterlm::nn {
 
 /// Router of one expert layer with its losses, its balancing bias and its statistics over the current optimiser step.
 struct Router {
-  Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std, Unit& unit,
-         at::Device device);
+  Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std,
+         Unit& unit, at::Device device);
 
   struct Output {
     at::Tensor gates_TK;

@@ -1,4 +1,5 @@
-// Parameters in flat buffers. A unit is what is reduced, updated, gathered and saved together: one layer, the embedding, or the head.
+// Parameters in flat buffers. A unit is what is reduced, updated, gathered and saved together: one layer, the embedding, or the
+// head.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -32,8 +33,9 @@ struct Param {
   at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients
 };
 
-/// One flat parameter buffer and one flat fp32 gradient buffer. Tensors with weight decay come first, so that the optimiser sees at
-/// most two ranges; each tensor starts at a multiple of 64 elements and the unit is padded to a multiple of lcm(ranks, 128).
+/// One flat parameter buffer and one flat fp32 gradient buffer. Tensors with weight decay come first, so that the optimiser
+/// sees at most two ranges; each tensor starts at a multiple of 64 elements and the unit is padded to a multiple of lcm(ranks,
+/// 128).
 class Unit {
  public:
   Unit(std::string name, at::TensorOptions options) : name_(std::move(name)), options_(options) {}

@@ -50,15 +50,11 @@ struct Relu2 {
 template <class Visitor>
 void visit_function(ActivationKind kind, Visitor&& visit) {
   switch (kind) {
-    case ActivationKind::kSwiglu:
-      return visit(Silu{});
+    case ActivationKind::kSwiglu: return visit(Silu{});
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu:
-      return visit(Gelu{});
-    case ActivationKind::kReglu:
-      return visit(Relu{});
-    case ActivationKind::kRelu2:
-      return visit(Relu2{});
+    case ActivationKind::kGelu: return visit(Gelu{});
+    case ActivationKind::kReglu: return visit(Relu{});
+    case ActivationKind::kRelu2: return visit(Relu2{});
   }
 }
 
@@ -130,30 +126,22 @@ namespace {
 
 at::Tensor function(const at::Tensor& x, ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu:
-      return at::silu(x);
+    case ActivationKind::kSwiglu: return at::silu(x);
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu:
-      return at::gelu(x, "tanh");
-    case ActivationKind::kReglu:
-      return at::relu(x);
-    case ActivationKind::kRelu2:
-      return at::relu(x).square();
+    case ActivationKind::kGelu: return at::gelu(x, "tanh");
+    case ActivationKind::kReglu: return at::relu(x);
+    case ActivationKind::kRelu2: return at::relu(x).square();
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }
 
 at::Tensor function_bwd(const at::Tensor& dy, const at::Tensor& x, ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu:
-      return at::silu_backward(dy, x);
+    case ActivationKind::kSwiglu: return at::silu_backward(dy, x);
     case ActivationKind::kGeglu:
-    case ActivationKind::kGelu:
-      return at::gelu_backward(dy, x, "tanh");
-    case ActivationKind::kReglu:
-      return at::threshold_backward(dy, x, 0);
-    case ActivationKind::kRelu2:
-      return dy * at::relu(x) * 2;
+    case ActivationKind::kGelu: return at::gelu_backward(dy, x, "tanh");
+    case ActivationKind::kReglu: return at::threshold_backward(dy, x, 0);
+    case ActivationKind::kRelu2: return dy * at::relu(x) * 2;
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }

@@ -29,14 +29,10 @@ using acc_t = typename Accumulate<T>::type;
 template <class F>
 void dispatch_float(const at::Tensor& x, const char* op, F&& f) {
   switch (x.scalar_type()) {
-    case at::kFloat:
-      return f(float{});
-    case at::kDouble:
-      return f(double{});
-    case at::kBFloat16:
-      return f(c10::BFloat16{});
-    default:
-      fail("[{}] dtype must be float32, float64 or bfloat16, got {}", op, c10::toString(x.scalar_type()));
+    case at::kFloat: return f(float{});
+    case at::kDouble: return f(double{});
+    case at::kBFloat16: return f(c10::BFloat16{});
+    default: fail("[{}] dtype must be float32, float64 or bfloat16, got {}", op, c10::toString(x.scalar_type()));
   }
 }
 

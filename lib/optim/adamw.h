@@ -23,8 +23,8 @@ class AdamW {
   /// Master weights start from the initial values in full precision, not from their rounded copy.
   AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<Unit>>& units, int64_t seed);
 
-  /// One update from the units' gradient slices, which are divided by `grad_scale` [1] fp32; nothing changes where `skip` [1] fp32 is 1.
-  /// Then the own slices of the parameters hold the new weights.
+  /// One update from the units' gradient slices, which are divided by `grad_scale` [1] fp32; nothing changes where `skip` [1]
+  /// fp32 is 1. Then the own slices of the parameters hold the new weights.
   void step(double lr, const at::Tensor& grad_scale, const at::Tensor& skip);
 
   std::vector<Shard>& shards() { return shards_; }

@@ -66,12 +66,14 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
   const auto changed = differences(checkpoint_config(reader), config);
   for (const auto& [key, stored, now] : changed) {
     if (is_architecture(key)) {
-      fail_user("{}: {} is {} in the checkpoint and {} in this configuration; train from scratch in another --run-dir, or set it back",
-                reader.path(), key, stored, now);
+      fail_user(
+          "{}: {} is {} in the checkpoint and {} in this configuration; train from scratch in another --run-dir, or set it back",
+          reader.path(), key, stored, now);
     }
   }
   for (const auto& [key, stored, now] : changed) {
-    if (changes_training(key)) log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
+    if (changes_training(key))
+      log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
   }
 }
 
@@ -101,7 +103,8 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
   for (auto* router : model.routers()) {
     if (!router->bias.defined()) continue;
     const auto name = bias_name(*router);
-    if (!reader.tensors().count(name)) fail_user("{}: has no tensor '{}', which router.balance: bias needs", reader.path(), name);
+    if (!reader.tensors().count(name))
+      fail_user("{}: has no tensor '{}', which router.balance: bias needs", reader.path(), name);
     router->bias.copy_(reader.read(name));
   }
 }
@@ -113,7 +116,8 @@ std::string save_training(const std::string& run_dir, const Config& config, cons
   const auto slices = training_slices(model, optimizer, comm);
   for (const auto& slice : slices) {
     if (!at::isfinite(slice.data).all().item<bool>()) {
-      fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", trainer.steps(), slice.name);
+      fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", trainer.steps(),
+           slice.name);
     }
   }
   const CheckpointContents contents{trainer.steps(), dump_config(config), trainer.state()};

@@ -12,8 +12,8 @@
 namespace scatterlm {
 
 /// Saves RUN/step_N and prunes old ones. Refuses weights that are not finite. Returns the new folder.
-std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
-                          Comm& comm);
+std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
+                          AdamW& optimizer, Comm& comm);
 
 /// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
 void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,

@@ -13,6 +13,7 @@ struct Evaluation {
 
 /// One pass over the reader, `num_sequences` at a time. Routers count nothing and add no loss.
 /// `progress` is told the targets done so far.
-Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences, const std::function<void(int64_t)>& progress = {});
+Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences,
+                    const std::function<void(int64_t)>& progress = {});
 
 }  // namespace scatterlm

@@ -12,7 +12,8 @@ namespace {
 bool use_gpu(DeviceChoice choice) {
   const bool present = at::hasCUDA();
   if (choice == DeviceChoice::kCuda && !present) {
-    fail_user("train.device is cuda, but no GPU is usable or this program was built without CUDA; use train.device: cpu or auto");
+    fail_user(
+        "train.device is cuda, but no GPU is usable or this program was built without CUDA; use train.device: cpu or auto");
   }
   return present && choice != DeviceChoice::kCpu;
 }

@@ -18,8 +18,9 @@ std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir,
   const auto steps = list_checkpoints(run_dir);
   const int64_t start = reader ? reader->contents().step : 0;
   if (!steps.empty() && steps.back() > start) {
-    fail_user("{}: holds a checkpoint of step {}, so --resume {} cannot start from step {} here; give another --run-dir, or --resume auto",
-              run_dir, steps.back(), resume, start);
+    fail_user(
+        "{}: holds a checkpoint of step {}, so --resume {} cannot start from step {} here; give another --run-dir, or --resume auto",
+        run_dir, steps.back(), resume, start);
   }
   return reader;
 }

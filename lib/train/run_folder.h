@@ -10,8 +10,8 @@ namespace scatterlm {
 /// Folder of a run: `override_dir` if given, else run.dir/run.name.
 std::string run_folder(const RunConfig& config, const std::string& override_dir);
 
-/// The checkpoint that --resume names: auto (the run's newest good one, if it has any), none, or a folder. Throws Error if the run
-/// folder holds a later checkpoint than that, which training on would contradict.
+/// The checkpoint that --resume names: auto (the run's newest good one, if it has any), none, or a folder. Throws Error if the
+/// run folder holds a later checkpoint than that, which training on would contradict.
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume);
 
 }  // namespace scatterlm

@@ -20,8 +20,8 @@ struct SamplingOptions {
 /// One token from logits [V] fp32 on the CPU. `uniform` in [0, 1) picks it: the same number, the same token.
 int64_t sample_token(const at::Tensor& logits_V, const SamplingOptions& options, double uniform);
 
-/// Continues `prompt` (at least one token) by up to max_tokens tokens with cached keys and values; each new one goes to `emit`, which
-/// returns false to stop. Token i depends on the seed and the tokens before it alone.
+/// Continues `prompt` (at least one token) by up to max_tokens tokens with cached keys and values; each new one goes to `emit`,
+/// which returns false to stop. Token i depends on the seed and the tokens before it alone.
 void generate(nn::Model& model, const std::vector<int64_t>& prompt, int64_t max_tokens, const SamplingOptions& options,
               const std::function<bool(int64_t)>& emit);
 

@@ -4,8 +4,8 @@
 
 namespace scatterlm {
 
-/// Mean wall time of training steps. On a GPU steps only enqueue, so read the clock right after something that waited for the device,
-/// and restart it after work that is not training.
+/// Mean wall time of training steps. On a GPU steps only enqueue, so read the clock right after something that waited for the
+/// device, and restart it after work that is not training.
 class StepClock {
  public:
   void restart() {

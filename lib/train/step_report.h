@@ -20,18 +20,18 @@ struct RouterReport {
 
 struct StepReport {
   int64_t step = 0, total_steps = 0;
-  int64_t tokens = 0;         ///< trained so far
-  double loss = 0;            ///< mean cross-entropy, nats per token; never includes aux or z
-  double aux_loss = 0;        ///< sum over layers, before the coefficient
-  double z_loss = 0;          ///< likewise
-  double grad_norm = 0;       ///< before clipping
+  int64_t tokens = 0;    ///< trained so far
+  double loss = 0;       ///< mean cross-entropy, nats per token; never includes aux or z
+  double aux_loss = 0;   ///< sum over layers, before the coefficient
+  double z_loss = 0;     ///< likewise
+  double grad_norm = 0;  ///< before clipping
   double lr = 0;
-  double step_ms = 0;         ///< mean since the last report
+  double step_ms = 0;  ///< mean since the last report
   double tok_s = 0;
-  double flops_per_token = 0; ///< model FLOPs of forward and backward from active parameters
-  std::optional<double> mfu;  ///< against the peak named in the log; only where the peak is known
-  double mem_gib = 0;         ///< peak: device memory on a GPU, resident memory on a CPU
-  double load_max_mean = 1;   ///< worst layer
+  double flops_per_token = 0;   ///< model FLOPs of forward and backward from active parameters
+  std::optional<double> mfu;    ///< against the peak named in the log; only where the peak is known
+  double mem_gib = 0;           ///< peak: device memory on a GPU, resident memory on a CPU
+  double load_max_mean = 1;     ///< worst layer
   int64_t nonfinite_steps = 0;  ///< skipped so far
   std::vector<RouterReport> routers;
   std::optional<double> val_loss;

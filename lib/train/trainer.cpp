@@ -15,7 +15,8 @@ at::Tensor router_row(const nn::Router& router, double tokens) {
   const auto& counts = router.counts;
   const auto mean_prob = router.prob_sum / tokens;
   const auto entropy = -at::xlogy(mean_prob, mean_prob).sum();
-  return at::cat({at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), router.step_losses(tokens)});
+  return at::cat(
+      {at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), router.step_losses(tokens)});
 }
 
 }  // namespace
@@ -23,11 +24,13 @@ at::Tensor router_row(const nn::Router& router, double tokens) {
 int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
   const int64_t sequences = config.global_batch_tokens / config.sequence_length;
   if (sequences % world != 0) {
-    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally", config.global_batch_tokens, sequences, world);
+    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally", config.global_batch_tokens,
+              sequences, world);
   }
   const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : sequences / world;
   if (sequences / world % micro != 0) {
-    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step", micro, sequences / world, world);
+    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step", micro,
+              sequences / world, world);
   }
   return micro;
 }
@@ -126,9 +129,10 @@ StepReport Trainer::report() const {
     values += 5;
   }
   if (longest_row >= config_.train.max_nonfinite_steps) {
-    fail("{} steps in a row up to step {} had a loss or gradient that is not finite; nothing of them was applied. Lower optim.lr, "
-         "raise optim.warmup_steps, or continue from an earlier checkpoint (train.max_nonfinite_steps: {})",
-         longest_row, steps_, config_.train.max_nonfinite_steps);
+    fail(
+        "{} steps in a row up to step {} had a loss or gradient that is not finite; nothing of them was applied. Lower optim.lr, "
+        "raise optim.warmup_steps, or continue from an earlier checkpoint (train.max_nonfinite_steps: {})",
+        longest_row, steps_, config_.train.max_nonfinite_steps);
   }
   return report;
 }

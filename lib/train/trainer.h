@@ -47,9 +47,9 @@ class Trainer {
   Loader& loader_;
   int64_t total_steps_;
   int64_t steps_ = 0;
-  at::Tensor loss_;         ///< [1] fp64: mean cross-entropy of the last step
-  at::Tensor grad_norm_;    ///< [1] fp32
-  at::Tensor nonfinite_;    ///< [3] fp64: steps skipped in all, in the present row, in the longest row
+  at::Tensor loss_;       ///< [1] fp64: mean cross-entropy of the last step
+  at::Tensor grad_norm_;  ///< [1] fp32
+  at::Tensor nonfinite_;  ///< [3] fp64: steps skipped in all, in the present row, in the longest row
 };
 
 }  // namespace scatterlm

@@ -20,11 +20,21 @@ std::vector<ModelConfig> variants() {
     all.push_back(tiny_config());
     change(all.back());
   };
-  add([](ModelConfig& c) { c.tie_word_embeddings = false, c.attention.bias = true, c.attention.qk_norm = QkNorm::kHead, c.moa.qk_norm = QkNorm::kFull; });
-  add([](ModelConfig& c) { c.attention.qk_norm = QkNorm::kFull, c.moa.qk_norm = QkNorm::kHead, c.moe.shared_intermediate_size = 5; });
-  add([](ModelConfig& c) { c.router.score = RouterScore::kSigmoid, c.router.routed_scaling_factor = 1.7, c.moe.activation = Activation::kGeglu; });
-  add([](ModelConfig& c) { c.router.norm_topk_prob = false, c.moe.activation = Activation::kRelu2, c.dense.activation = Activation::kGelu; });
-  add([](ModelConfig& c) { c.router.topk_before_softmax = true, c.router.balance = Balance::kNone, c.dense.activation = Activation::kReglu; });
+  add([](ModelConfig& c) {
+    c.tie_word_embeddings = false, c.attention.bias = true, c.attention.qk_norm = QkNorm::kHead, c.moa.qk_norm = QkNorm::kFull;
+  });
+  add([](ModelConfig& c) {
+    c.attention.qk_norm = QkNorm::kFull, c.moa.qk_norm = QkNorm::kHead, c.moe.shared_intermediate_size = 5;
+  });
+  add([](ModelConfig& c) {
+    c.router.score = RouterScore::kSigmoid, c.router.routed_scaling_factor = 1.7, c.moe.activation = Activation::kGeglu;
+  });
+  add([](ModelConfig& c) {
+    c.router.norm_topk_prob = false, c.moe.activation = Activation::kRelu2, c.dense.activation = Activation::kGelu;
+  });
+  add([](ModelConfig& c) {
+    c.router.topk_before_softmax = true, c.router.balance = Balance::kNone, c.dense.activation = Activation::kReglu;
+  });
   add([](ModelConfig& c) { c.layers = "gqa+moe, moa+dense", c.moe.num_experts_per_tok = 4, c.moa.num_experts_per_tok = 1; });
   return all;
 }
@@ -145,7 +155,8 @@ TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported
     double ce = 0;
     for (int64_t part = 0; part < parts; part++) {
       const int64_t count = 4 / parts;
-      const Batch micro{batch.input_BS.narrow(0, part * count, count), batch.target_BS.narrow(0, part * count, count), std::nullopt};
+      const Batch micro{batch.input_BS.narrow(0, part * count, count), batch.target_BS.narrow(0, part * count, count),
+                        std::nullopt};
       nn::RouterStep step{*comm, 24, static_cast<double>((part + 1) * count * 6)};
       nn::Context context{.router_step = &step};
       ce += model.cross_entropy_sum(micro, context).item<double>();

@@ -74,8 +74,10 @@ class ReferenceModel {
     auto qkv = at::matmul(x, w(name + ".qkv_proj.weight").t());
     if (c.bias) qkv = qkv + w(name + ".qkv_proj.bias");
     auto heads = [&](const at::Tensor& t) { return t.unflatten(-1, {-1, c.head_dim}); };
-    const auto q = rotate(heads(qk_norm(qkv.narrow(-1, 0, query), c.qk_norm, name + ".q_norm.weight", c.head_dim)), c.rope_theta);
-    const auto k = rotate(heads(qk_norm(qkv.narrow(-1, query, key), c.qk_norm, name + ".k_norm.weight", c.head_dim)), c.rope_theta);
+    const auto q =
+        rotate(heads(qk_norm(qkv.narrow(-1, 0, query), c.qk_norm, name + ".q_norm.weight", c.head_dim)), c.rope_theta);
+    const auto k =
+        rotate(heads(qk_norm(qkv.narrow(-1, query, key), c.qk_norm, name + ".k_norm.weight", c.head_dim)), c.rope_theta);
     const int64_t group = c.num_attention_heads / c.num_key_value_heads;
     auto repeat = [&](const at::Tensor& t) { return t.repeat_interleave(group, 2); };
     const auto mixed = attend(q, repeat(k), repeat(heads(qkv.narrow(-1, query + key, key))));
@@ -95,7 +97,8 @@ class ReferenceModel {
     if (c.norm_topk_prob) gates = gates / gates.sum(1, true);
     const auto probs = c.score == RouterScore::kSigmoid ? scores / scores.sum(1, true) : scores;
     const auto tokens = static_cast<double>(x_TD.size(0));
-    const auto fraction = at::one_hot(ids, experts).to(at::kDouble).sum(at::IntArrayRef{0, 1}) / (tokens * static_cast<double>(top_k));
+    const auto fraction =
+        at::one_hot(ids, experts).to(at::kDouble).sum(at::IntArrayRef{0, 1}) / (tokens * static_cast<double>(top_k));
     if (c.balance == Balance::kAux) {
       router_loss_ = router_loss_ + c.aux_loss_coef * static_cast<double>(experts) * (fraction * probs.mean(0)).sum();
     }
@@ -120,7 +123,8 @@ class ReferenceModel {
     // JetMoE: query head j * heads + h uses key-value head h, so keys and values are tiled.
     const auto q_heads = rotate(q.view({batch, length, top_k * heads, c.head_dim}), c.rope_theta);
     const auto mixed = attend(q_heads, k.repeat({1, 1, top_k, 1}), split(kv[1]).repeat({1, 1, top_k, 1}));
-    const auto out = at::einsum("tjdo,tjo->tjd", {per_slot(w(name + ".experts.o_proj"), ids), mixed.reshape({batch * length, top_k, -1})});
+    const auto out =
+        at::einsum("tjdo,tjo->tjd", {per_slot(w(name + ".experts.o_proj"), ids), mixed.reshape({batch * length, top_k, -1})});
     return (out * gates.unsqueeze(-1)).sum(1).view_as(x);
   }
 

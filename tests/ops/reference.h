@@ -24,16 +24,11 @@ inline at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
   const int64_t half = h.size(-1) / 2;
   const auto gate = h.narrow(-1, 0, half), up = h.narrow(-1, half, half);
   switch (kind) {
-    case ActivationKind::kSwiglu:
-      return gate * at::sigmoid(gate) * up;
-    case ActivationKind::kGeglu:
-      return gelu_tanh(gate) * up;
-    case ActivationKind::kReglu:
-      return at::relu(gate) * up;
-    case ActivationKind::kRelu2:
-      return at::relu(h) * at::relu(h);
-    case ActivationKind::kGelu:
-      return gelu_tanh(h);
+    case ActivationKind::kSwiglu: return gate * at::sigmoid(gate) * up;
+    case ActivationKind::kGeglu: return gelu_tanh(gate) * up;
+    case ActivationKind::kReglu: return at::relu(gate) * up;
+    case ActivationKind::kRelu2: return at::relu(h) * at::relu(h);
+    case ActivationKind::kGelu: return gelu_tanh(h);
   }
   return {};
 }

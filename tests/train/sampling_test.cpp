@@ -28,7 +28,7 @@ TEST_CASE("sampling follows the softmax at a temperature") {
 }
 
 TEST_CASE("temperature 0 takes the likeliest, the first of equals") {
-  REQUIRE(shares({.temperature = 0}) [1] > 0.999);
+  REQUIRE(shares({.temperature = 0})[1] > 0.999);
   REQUIRE(sample_token(at::tensor({1.0f, 3.0f, 3.0f}), {.temperature = 0}, 0.9) == 1);
 }
 

@@ -117,7 +117,8 @@ TEST_CASE("a step that is not finite changes nothing, is counted, and ends the r
   REQUIRE(std::isfinite(run.trainer->report().loss));
   broken.fill_(3e38f);
   for (int i = 0; i < 3; i++) run.trainer->step();
-  REQUIRE_THROWS_WITH(run.trainer->report(), ContainsSubstring("3 steps in a row up to step 9 had a loss or gradient that is not finite"));
+  REQUIRE_THROWS_WITH(run.trainer->report(),
+                      ContainsSubstring("3 steps in a row up to step 9 had a loss or gradient that is not finite"));
 }
 
 TEST_CASE("a checkpoint never holds weights that are not finite") {
@@ -136,7 +137,8 @@ TEST_CASE("a checkpoint brings back weights, moments, biases, counters and data 
   const auto bias = [](Config& config) { config.model.router.balance = Balance::kBias; };
   Run run(bias), other(bias);
   for (int i = 0; i < 3; i++) run.trainer->step();
-  const auto path = save_training((run.folder / "run").string(), run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
+  const auto path =
+      save_training((run.folder / "run").string(), run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
   const auto at_three = run.state();
   run.trainer->step();
   other.config = run.config;

@@ -41,8 +41,7 @@ TEST_CASE("Philox4x32-10 gives the published vectors") {
 TEST_CASE("normal numbers have the moments of the normal distribution") {
   const int64_t count = 1 << 22;
   const auto x = normal(count, stream_of(7, "moments")).to(at::kDouble);
-  const double error =
-      1 / std::sqrt(static_cast<double>(count));  // standard error of the mean; the bounds are five sigma
+  const double error = 1 / std::sqrt(static_cast<double>(count));  // standard error of the mean; the bounds are five sigma
   REQUIRE(std::abs(x.mean().item<double>()) < 5 * error);
   REQUIRE(std::abs(x.square().mean().item<double>() - 1) < 5 * std::sqrt(2.) * error);
   REQUIRE(std::abs(x.pow(3).mean().item<double>()) < 5 * std::sqrt(15.) * error);
@@ -86,10 +85,8 @@ TEST_CASE("streams of different seeds and names differ") {
 
 TEST_CASE("fill_normal refuses what it cannot fill") {
   REQUIRE_THROWS_WITH(fill_normal(at::empty({2, 2}), 0, 0, 1), ContainsSubstring("[fill_normal] out must be"));
-  REQUIRE_THROWS_WITH(fill_normal(at::empty({2}, at::kDouble), 0, 0, 1),
-                      ContainsSubstring("[fill_normal] out must be"));
-  REQUIRE_THROWS_WITH(fill_normal(at::empty({2}), 0, -1, 1),
-                      ContainsSubstring("[fill_normal] first must not be negative"));
+  REQUIRE_THROWS_WITH(fill_normal(at::empty({2}, at::kDouble), 0, 0, 1), ContainsSubstring("[fill_normal] out must be"));
+  REQUIRE_THROWS_WITH(fill_normal(at::empty({2}), 0, -1, 1), ContainsSubstring("[fill_normal] first must not be negative"));
 }
 
 }  // namespace
