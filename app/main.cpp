@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 
 #include "app/command_line.h"
@@ -13,6 +15,10 @@ int main(int argc, char** argv) {
   app.footer("Example:\n  scatterlm train configs/quickstart.yaml");
   app.set_version_flag("--version", [] { return version_text(); });
   app.require_subcommand(1);
+  // Activations of a step are freed and allocated again in the next: glibc would map and unmap them each time (a tenth of a
+  // step).
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   int exit_code = kExitDone;
   try {
     add_train(app, exit_code);

@@ -14,11 +14,15 @@ namespace {
 /// 9005, oneDNN with AVX-512 237. Below 2^20 multiplications its set-up costs more than that. ATEN_CPU_CAPABILITY=default keeps
 /// to MKL, whose bits can be pinned (MKL_CBWR).
 bool prefers_onednn(const at::Tensor& a, const at::Tensor& b) {
-  static const bool has_onednn = at::native::mkldnn_matmul != nullptr && at::get_cpu_capability() == "AVX512";
-  return has_onednn && a.is_cpu() && a.scalar_type() == at::kFloat && a.size(0) * a.size(1) * b.size(1) >= 1 << 20;
+  return gemm_compiles_shapes(a) && a.size(0) * a.size(1) * b.size(1) >= 1 << 20;
 }
 
 }  // namespace
+
+bool gemm_compiles_shapes(const at::Tensor& a) {
+  static const bool has_onednn = at::native::mkldnn_matmul != nullptr && at::get_cpu_capability() == "AVX512";
+  return has_onednn && a.is_cpu() && a.scalar_type() == at::kFloat;
+}
 
 void gemm(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
   if (prefers_onednn(a, b)) {

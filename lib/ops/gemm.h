@@ -10,4 +10,7 @@ void gemm(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
 /// out += a b.
 void gemm_add(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
 
+/// True where products of a new shape first compile a kernel, so that a few shapes that come back are faster than many.
+bool gemm_compiles_shapes(const at::Tensor& a);
+
 }  // namespace scatterlm::ops
