@@ -2,8 +2,6 @@
 #pragma once
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/generated/variable_factories.h>
 
 #include <algorithm>
 #include <array>

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lib/config/load.h"
 #include "lib/optim/schedule.h"
 #include "lib/util/error.h"

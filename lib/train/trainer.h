@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "lib/config/config.h"
 #include "lib/data/loader.h"
