@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tests/nn/reference_model.h"
 #include "tests/nn/tiny.h"

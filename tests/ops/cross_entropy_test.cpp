@@ -1,3 +1,5 @@
+#include <ATen/core/grad_mode.h>
+
 #include "lib/ops/cross_entropy.h"
 
 #include "tests/ops/reference.h"
