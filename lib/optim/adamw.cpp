@@ -48,7 +48,6 @@ void AdamW::update(bool decayed, double lr, const at::Tensor& grad_scale, const 
   }
   if (weights.empty()) return;
   const std::vector<at::Tensor> steps(weights.size(), updates_);
-  at::AutoDispatchBelowADInplaceOrView no_autograd;
   at::_fused_adamw_(weights, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, config_.betas[0], config_.betas[1],
                     decayed ? config_.weight_decay : 0.0, config_.eps, /*amsgrad=*/false, /*maximize=*/false, grad_scale, skip);
 }

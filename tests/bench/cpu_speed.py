@@ -1,8 +1,9 @@
 """Training speed on the CPU: scatterlm against plain PyTorch (pytorch_baseline.py), the same model, in alternating blocks.
 
-    .venv/bin/python tests/bench/cpu_speed.py [--blocks 4] [--steps 40] [--threads 2]
+    .venv/bin/python tests/bench/cpu_speed.py [--blocks 4] [--steps 40] [--threads 2] [--json FILE]
 
-A machine's speed drifts, so the two take turns and each pair of blocks gives one ratio. Asserts nothing; prints the figures.
+A machine's speed drifts, so the two take turns and each pair of blocks gives one ratio. Asserts nothing; prints the figures, and
+writes them as evidence unless the binary's sources differ from the index.
 """
 import argparse
 import json
@@ -13,6 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import evidence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = 16 * 256  # of one step
@@ -65,7 +68,9 @@ def main():
     parser.add_argument("--steps", type=int, default=40, help="steps of one block")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--binary", type=pathlib.Path, default=ROOT / "build/release/bin/scatterlm")
+    parser.add_argument("--json", type=pathlib.Path, help="evidence file to write")
     arguments = parser.parse_args()
+    origin = evidence.of_binary(arguments.binary) if arguments.json else {}
 
     speeds = {"PyTorch": [], "scatterlm": []}
     with tempfile.TemporaryDirectory() as name:
@@ -80,6 +85,11 @@ def main():
         print(f"{program:<9} {statistics.median(values):8.0f} tok/s  (blocks: {min(values):.0f} to {max(values):.0f})")
     ratios = [ours / theirs for theirs, ours in zip(speeds["PyTorch"], speeds["scatterlm"])]
     print(f"scatterlm / PyTorch: {statistics.median(ratios):.2f}  (blocks: {min(ratios):.2f} to {max(ratios):.2f})")
+    if arguments.json:
+        rows = [{"program": program, "tok_s": statistics.median(values), "tok_s_min": min(values), "tok_s_max": max(values)}
+                for program, values in speeds.items()]
+        evidence.write(arguments.json, {"bench": "cpu_speed", "cpu": evidence.cpu_name(), "threads": arguments.threads, **origin,
+                                        "ratio": statistics.median(ratios), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ Rows: the quickstart's model for 50 steps in float32 on the CPU and on the GPU (
 and the whole quickstart there. Refuses a binary whose sources differ from the index, or losses that do not agree.
 """
 import argparse
-import datetime
 import json
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+
+import evidence
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
@@ -23,15 +24,6 @@ def run(binary, *args):
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, args))}: exit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr}")
     return result.stdout
-
-
-def versions(binary):
-    """The lines of --version by their first word."""
-    lines = {line.split()[0]: line.split(None, 1)[1] for line in run(binary, "--version").splitlines() if not line[0].isspace()}
-    source_hash, *rest = lines["sources"].split(" ", 1)
-    if "dirty" in rest[0] or source_hash == "unknown":
-        sys.exit(f"{binary}: its sources are not those of a commit: {lines['sources']}")
-    return lines, source_hash
 
 
 def train(binary, folder, name, data, *sets):
@@ -48,7 +40,7 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
     binary = options.binary.resolve()
-    lines, source_hash = versions(binary)
+    origin, lines = evidence.of_binary(binary), evidence.versions(binary)
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
 
     rows = []
@@ -75,11 +67,8 @@ def main():
                      "validation": [[line["step"], line["val_loss"]] for line in metrics if line["val_loss"] is not None],
                      "tok_s": metrics[-1]["tok_s"], "peak_gib": metrics[-1]["mem_gib"]})
 
-    evidence = {"bench": "train", "gpu": lines["GPU"], "num_gpus": 1, "date": datetime.date.today().isoformat(),
-                "torch": lines["LibTorch"], "cuda": re.match(r"[\d.]+", lines["CUDA"])[0], "driver": driver.stdout.strip(),
-                "command": "python " + " ".join(sys.argv), "sources": ["kernels", "lib", "app"], "source_hash": source_hash, "rows": rows}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(evidence, indent=1) + "\n")
+    evidence.write(options.out, {"bench": "train", "gpu": lines["GPU"], "num_gpus": 1, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
+                                 "driver": driver.stdout.strip(), **origin, "rows": rows})
     print(f"float32: GPU and CPU agree to {difference:.1e} over 50 steps; quickstart on the GPU ends at {rows[-1]['validation'][-1][1]:.4f}")
 
 

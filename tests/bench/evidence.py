@@ -1,0 +1,35 @@
+"""What every evidence file says about where its numbers come from."""
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def versions(binary):
+    """The lines of `scatterlm --version` by their first word."""
+    text = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0]: line.split(None, 1)[1] for line in text.splitlines() if not line[0].isspace()}
+
+
+def of_binary(binary):
+    """Date, versions, command and source hash. Ends the program if the binary was built from files that differ from the index."""
+    lines = versions(binary)
+    source_hash, state = lines["sources"].split(" ", 1)
+    if "dirty" in state or source_hash == "unknown":
+        sys.exit(f"{binary}: its sources are not those of the index: {lines['sources']}")
+    return {"date": datetime.date.today().isoformat(), "torch": lines["LibTorch"], "command": "python " + " ".join(sys.argv),
+            "sources": ["kernels", "lib", "app"], "source_hash": source_hash}
+
+
+def cpu_name():
+    found = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
