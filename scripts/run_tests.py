@@ -64,17 +64,22 @@ def run_job(name, command, env):
     return result
 
 
+def count_cases(program, tests):
+    listing = subprocess.run([program, "--list-tests", tests], capture_output=True, text=True).stdout
+    return int((re.search(r"(\d+) matching test case", listing) or [0, 0])[1])
+
+
 def catch2_job(preset, folder, gpu):
     """The program of one test folder. Cases tagged [gpu] are excluded, and counted as skipped, where there is none."""
     program = ROOT / "build" / preset / "bin" / f"test_{folder}"
     name = f"{preset}_{folder}"
-    excluded = [] if gpu else ["~[gpu]~[.]"]  # a filter of its own makes Catch2 v2 run hidden cases too
-    # LibTorch itself is not instrumented and keeps memory until the process ends, so leaks cannot be told from its own.
-    env = {"OMP_NUM_THREADS": "1", "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    result = run_job(name, [program, *excluded, "--reporter", "junit", "--out", REPORTS / f"{name}.xml"], env)
-    if not gpu:
-        listing = subprocess.run([program, "--list-tests", "[gpu]"], capture_output=True, text=True).stdout
-        result.skipped += int((re.search(r"(\d+) matching test case", listing) or [0, 0])[1])
+    skipped = 0 if gpu else count_cases(program, "[gpu]")
+    without_gpu = "~[gpu]~[.]"  # hidden cases too: a filter of its own makes Catch2 version 2 run them
+    if skipped and not count_cases(program, without_gpu):
+        return Result(skipped=skipped)
+    env = {"OMP_NUM_THREADS": "1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    result = run_job(name, [program, *([] if gpu else [without_gpu]), "--reporter", "junit", "--out", REPORTS / f"{name}.xml"], env)
+    result.skipped += skipped
     return result
 
 

@@ -1,0 +1,60 @@
+"""Counting of test results: nothing that fails, crashes or hangs may be lost."""
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import run_tests
+
+# As Catch2 writes it: `tests` counts assertions, each section is a case.
+REPORT = """<?xml version="1.0"?><testsuites><testsuite name="t" tests="99" failures="1" errors="1">
+<testcase classname="t.global" name="good"/>
+<testcase classname="t.global" name="good/section"/>
+<testcase classname="t.global" name="bad"><failure message="a == b" type="REQUIRE">1 == 2</failure></testcase>
+<testcase classname="t.global" name="throws"><error message="oops" type="TEST_CASE"/></testcase>
+<testcase classname="t" name="later"><skipped message="no GPU"/></testcase>
+</testsuite></testsuites>"""
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_tests, "REPORTS", tmp_path)
+    return tmp_path
+
+
+def run(reports, script, report=""):
+    """Result of a job that writes `report` and then runs a shell script."""
+    (reports / "content").write_text(report)
+    return run_tests.run_job("job", ["sh", "-c", f"cp {reports}/content {reports}/job.xml; {script}"], {})
+
+
+def test_every_case_is_counted(reports):
+    result = run(reports, "exit 2", REPORT)
+    assert (result.passed, len(result.failures), result.skipped) == (2, 2, 1)
+    assert "bad\n1 == 2" in result.failures[0] and "throws\noops" in result.failures[1]
+
+
+@pytest.mark.parametrize("script, report, reason", [
+    ("echo last words; kill -SEGV $$", "", "exit code -11"),
+    ("exit 0", REPORT[:200], "exit code 0"),
+    ("exit 1", '<testsuites><testcase name="good"/></testsuites>', "exit code 1"),
+    ("exit 0", "<testsuites/>", "exit code 0"),
+    ("sleep 20", "", "stopped after 1 s"),
+])
+def test_an_incomplete_report_is_a_failure(reports, monkeypatch, script, report, reason):
+    monkeypatch.setattr(run_tests, "TIME_LIMIT", 1)
+    result = run(reports, script, report)
+    assert len(result.failures) == 1 and reason in result.failures[0]
+    assert ("last words" in result.failures[0]) == ("last words" in script)
+
+
+def test_a_failed_build_fails_and_runs_nothing(reports, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "release=1", "cpu=0", "sanitize=1"])
+    assert run_tests.main() == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
+
+
+def test_the_programs_of_good_builds_are_run():
+    names = [name for name, _ in run_tests.plan({"release": 0, "cpu": 0, "sanitize": 1})]
+    assert names[0] == "pytest" and "release util" in names and not any("sanitize" in name for name in names)
