@@ -48,7 +48,10 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
       for (const auto* sub : subcommands(*command)) names.push_back(sub->get_name());
       fail_user("{} needs a command: {}; {} --help says more", path_of(command), fmt::join(names, ", "), path_of(command));
     }
-    if (argv[i][0] == '-') return;  // --help, --version
+    if (argv[i][0] == '-') {
+      if (command->get_option_no_throw(argv[i])) return;  // --help, --version
+      fail_user("unknown option '{}'; {} --help says more", argv[i], path_of(command));
+    }
     const auto* next = find_subcommand(*command, argv[i]);
     if (!next) fail_unknown(*command, path_of(command), argv[i]);
     command = next;
@@ -58,6 +61,9 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  if (const auto extra = command->remaining(); !extra.empty()) {
+    return fmt::format("unexpected argument '{}'; {} --help says more", extra.front(), path_of(command));
+  }
   return fmt::format("{}; {} --help says more", error.what(), path_of(command));
 }
 

@@ -52,7 +52,7 @@ void add_inspect(CLI::App& data) {
           "Width of tokens in files without a header: uint16 or uint32")
       ->check(CLI::IsMember({"uint16", "uint32"}));
   command->add_option("--samples", options->samples, "Random places to show")->capture_default_str()->check(at_least(0));
-  command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str();
+  command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str()->check(at_least(0));
   command->add_option("--tokenizer", options->tokenizer, "How to show tokens as text: bytes")->capture_default_str();
   command->footer("Example:\n  scatterlm data inspect 'data/headers/*.bin' --samples 2");
   command->callback([options] { std::cout << inspect(*options); });

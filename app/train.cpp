@@ -29,6 +29,58 @@ struct TrainOptions {
 
 bool is_due(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
+/// What a run is made of while it trains.
+struct Run {
+  const Config& config;
+  const std::string& dir;
+  const StopRequest& stop;
+  Comm& comm;
+  nn::Model& model;
+  AdamW& optimizer;
+  Trainer& trainer;
+  std::optional<EvalReader>& validation;
+
+  double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world())).loss; }
+};
+
+ExitCode train_steps(Run run, Report& report) {
+  const auto& config = run.config;
+  auto& trainer = run.trainer;
+  const int64_t total = trainer.total_steps();
+  if (run.validation && config.train.eval_interval > 0 && trainer.steps() == 0) report.untrained(run.validation_loss(), total);
+  StepClock clock;
+  while (trainer.steps() < total) {
+    trainer.step();
+    clock.count_step();
+    const int64_t step = trainer.steps();
+    const auto reason = run.stop.reason();
+    const bool last = step == total, stopping = last || !reason.empty();
+    const bool evaluating = run.validation && (last || is_due(step, config.train.eval_interval));
+    const bool saving = stopping || is_due(step, config.checkpoint.save_interval);
+    if (!evaluating && !saving && !is_due(step, config.log.interval)) continue;
+
+    auto line = trainer.report();  // waits for the device
+    line.step_ms = clock.mean_ms();
+    if (evaluating) line.val_loss = run.validation_loss();
+    report.step(line);
+    const bool hopeless = line.nonfinite_row >= config.train.max_nonfinite_steps;
+    if (saving || hopeless) save_training(run.dir, config, trainer, run.model, run.optimizer, run.comm);
+    if (hopeless) {
+      fail(
+          "{} steps in a row up to step {} had a loss or gradient that is not finite; none was applied, the weights before them are "
+          "saved. Lower optim.lr or raise optim.warmup_steps and go on (train.max_nonfinite_steps: {})",
+          line.nonfinite_row, step, config.train.max_nonfinite_steps);
+    }
+    if (!last && stopping) {
+      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, total, run.dir));
+      return kExitRestart;
+    }
+    clock.restart();
+  }
+  report.summary();
+  return kExitDone;
+}
+
 ExitCode train(const TrainOptions& options) {
   Phases phases;
   const Config config = load_config(options.config, options.sets);
@@ -62,34 +114,9 @@ ExitCode train(const TrainOptions& options) {
                          run_dir, trainer.steps()));
     return kExitDone;
   }
-
   Report report(run_dir, config, numerics, trainer.steps());
   write_file_atomic(run_dir + "/config.yaml", dump_config(config));
-  StepClock clock;
-  while (trainer.steps() < trainer.total_steps()) {
-    trainer.step();
-    clock.count_step();
-    const int64_t step = trainer.steps();
-    const auto reason = stop.reason();
-    const bool last = step == trainer.total_steps(), stopping = last || !reason.empty();
-    const bool evaluating = validation && (last || is_due(step, config.train.eval_interval));
-    const bool saving = stopping || is_due(step, config.checkpoint.save_interval);
-    if (!evaluating && !saving && !is_due(step, config.log.interval)) continue;
-
-    auto line = trainer.report();  // waits for the device
-    line.step_ms = clock.mean_ms();
-    if (evaluating) line.val_loss = evaluate(model, *validation, sequences_per_pass(config.train)).loss;
-    report.step(line);
-    if (saving) save_training(run_dir, config, trainer, model, optimizer, *comm);
-    if (!last && stopping) {
-      log_info(
-          fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, trainer.total_steps(), run_dir));
-      return kExitRestart;
-    }
-    clock.restart();
-  }
-  report.summary();
-  return kExitDone;
+  return train_steps({config, run_dir, stop, *comm, model, optimizer, trainer, validation}, report);
 }
 
 }  // namespace

@@ -10,20 +10,23 @@
 namespace scatterlm::nn {
 namespace {
 
-/// Appends k, v [B, S, Hkv, P] to the layer's cache and returns all positions so far; without a cache, k and v themselves.
+/// Writes `added` [B, S, Hkv, P] behind the `length` positions that `held` has, which grows by doubling. Returns all positions.
+at::Tensor append(at::Tensor& held, const at::Tensor& added, int64_t length) {
+  const int64_t needed = length + added.size(1);
+  if (!held.defined() || held.size(1) < needed) {
+    auto grown = at::empty({added.size(0), 2 * needed, added.size(2), added.size(3)}, added.options());
+    if (held.defined()) grown.narrow(1, 0, length).copy_(held.narrow(1, 0, length));
+    held = grown;
+  }
+  held.narrow(1, length, added.size(1)).copy_(added);
+  return held.narrow(1, 0, needed);
+}
+
+/// Keys and values of all positions so far; without a cache, k and v themselves.
 std::pair<at::Tensor, at::Tensor> with_cache(const Context& context, const at::Tensor& k, const at::Tensor& v) {
   if (!context.cache) return {k, v};
-  auto& cache = *context.cache;
-  auto& layer = cache.layers[context.layer];
-  if (!layer.k.defined()) {
-    const auto shape = {k.size(0), cache.capacity, k.size(2), k.size(3)};
-    layer.k = at::empty(shape, k.options());
-    layer.v = at::empty(shape, v.options());
-  }
-  const int64_t added = k.size(1), held = cache.length + added;
-  layer.k.narrow(1, cache.length, added).copy_(k);
-  layer.v.narrow(1, cache.length, added).copy_(v);
-  return {layer.k.narrow(1, 0, held), layer.v.narrow(1, 0, held)};
+  auto& layer = context.cache->layers[context.layer];
+  return {append(layer.k, k, context.cache->length), append(layer.v, v, context.cache->length)};
 }
 
 int64_t first_position(const Context& context) { return context.cache ? context.cache->length : 0; }

@@ -12,11 +12,10 @@ namespace scatterlm::nn {
 /// Keys and values of earlier positions, one entry per layer.
 struct KvCache {
   struct Layer {
-    at::Tensor k, v;  ///< [B, capacity, Hkv, P]
+    at::Tensor k, v;  ///< [B, positions reserved, Hkv, P]
   };
   std::vector<Layer> layers;
-  int64_t length = 0;    ///< positions held
-  int64_t capacity = 0;  ///< positions reserved
+  int64_t length = 0;  ///< positions held
 };
 
 /// Only while training: what the routers' losses and statistics need of the whole optimiser step.

@@ -39,7 +39,9 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t heads) {
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
   check(q, k, v, document);
   const int64_t heads = q.size(2), num_queries = q.size(1);
-  const bool native_groups = !q.is_cpu();  // the CPU's flash kernel knows no groups, and its fallback would write all scores
+  // Where the fast kernels know no groups (CPU; on a GPU with a mask or in fp32), LibTorch would fall back to one that writes
+  // all scores.
+  const bool native_groups = q.is_cuda() && !document && q.scalar_type() == at::kBFloat16;
   const auto keys = native_groups ? k : repeat_heads(k, heads), values = native_groups ? v : repeat_heads(v, heads);
   const auto mask = document ? std::optional(document_mask(*document, num_queries)) : std::nullopt;
   const bool causal = !mask && num_queries > 1;

@@ -55,7 +55,7 @@ RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::T
   out.ids_TK = ids_TK.to(at::kInt);
   out.counts_E = at::zeros({logits_TE.size(1)}, out.ids_TK.options())
                      .scatter_add_(0, ids_TK.flatten(), at::ones({ids_TK.numel()}, out.ids_TK.options()));
-  out.prob_sum_E = (softmax ? scores_TE : scores_TE / scores_TE.sum(1, true)).sum(0);
+  out.prob_sum_E = (softmax ? scores_TE : scores_TE / (scores_TE.sum(1, true) + kSigmoidEps)).sum(0);
   out.lse_sq_sum = at::logsumexp(logits_TE, 1).square().sum();
   return out;
 }

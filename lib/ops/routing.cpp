@@ -31,31 +31,25 @@ void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
   }
 }
 
-/// The same on any device, without a synchronisation of the host; ids are not checked.
-void sort_slots_on_device(const at::Tensor& ids_TK, Routing& routing) {
-  const auto [sorted_ids, order] = at::sort(ids_TK.flatten(), /*stable=*/true);
+}  // namespace
+
+Routing ref::make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
+  Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
+  const auto [sorted_ids, order] = at::sort(ids_TK.flatten(), /*stable=*/std::optional(true), /*dim=*/0, /*descending=*/false);
   routing.sorted_R = order.to(at::kInt);
   const auto rows = at::arange(order.numel(), routing.sorted_R.options());
   routing.inverse_R = at::empty_like(routing.sorted_R).scatter_(0, order, rows);
-  routing.offsets_E1 =
-      at::searchsorted(sorted_ids, at::arange(routing.num_experts + 1, sorted_ids.options()), /*out_int32=*/true);
+  routing.offsets_E1 = at::searchsorted(sorted_ids, at::arange(num_experts + 1, sorted_ids.options()), /*out_int32=*/true);
+  return routing;
 }
-
-}  // namespace
 
 Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
   if (ids_TK.dim() != 2 || ids_TK.scalar_type() != at::kInt)
     fail("[routing] ids must be int32 [T, K], got {} {}", c10::toString(ids_TK.scalar_type()), shape_of(ids_TK));
   if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
-  Routing routing;
-  routing.num_tokens = ids_TK.size(0);
-  routing.top_k = ids_TK.size(1);
-  routing.num_experts = num_experts;
-  if (ids_TK.is_cpu()) {
-    sort_slots(ids_TK.contiguous(), routing);
-  } else {
-    sort_slots_on_device(ids_TK, routing);
-  }
+  if (!ids_TK.is_cpu()) return ref::make_routing(ids_TK, num_experts);
+  Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
+  sort_slots(ids_TK.contiguous(), routing);
   return routing;
 }
 

@@ -17,4 +17,9 @@ struct Routing {
 /// ids_TK int32, each in 0..E-1.
 Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts);
 
+namespace ref {
+/// The same in plain tensor operations on any device, without waiting for it; ids are not checked.
+Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts);
+}  // namespace ref
+
 }  // namespace scatterlm::ops

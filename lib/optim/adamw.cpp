@@ -59,6 +59,10 @@ void AdamW::write_parameters() {
   }
 }
 
+void gather_parameters(const std::vector<std::unique_ptr<Unit>>& units, Comm& comm) {
+  for (const auto& unit : units) comm.all_gather(own_slice(*unit, unit->flat_params()), unit->flat_params());
+}
+
 at::Tensor global_grad_norm(const std::vector<std::unique_ptr<Unit>>& units, Comm& comm) {
   std::vector<at::Tensor> norms;
   for (const auto& unit : units) norms.push_back(at::linalg_vector_norm(own_slice(*unit, unit->flat_grads())));

@@ -41,6 +41,9 @@ class AdamW {
   at::Tensor updates_;
 };
 
+/// The ranks' slices of the parameters to every rank.
+void gather_parameters(const std::vector<std::unique_ptr<Unit>>& units, Comm& comm);
+
 /// L2 norm over all units and ranks of the reduced gradients, [1] fp32 on the units' device.
 at::Tensor global_grad_norm(const std::vector<std::unique_ptr<Unit>>& units, Comm& comm);
 

@@ -86,6 +86,10 @@ void Report::write_tensorboard(const StepReport& report) {
   tensorboard_->flush();
 }
 
+void Report::untrained(double validation_loss, int64_t total_steps) {
+  console_.print(validation_line({.total_steps = total_steps, .val_loss = validation_loss}));
+}
+
 void Report::summary() {
   if (!last_) return console_.print(fmt::format("{} is complete: nothing left to train", run_dir_));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

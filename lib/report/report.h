@@ -25,6 +25,9 @@ class Report {
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
   void step(StepReport report);
 
+  /// Where an untrained model stands, on the console.
+  void untrained(double validation_loss, int64_t total_steps);
+
   /// Ends the run on the console.
   void summary();
 

@@ -49,11 +49,12 @@ std::vector<TensorSlice> training_slices(nn::Model& model, AdamW& optimizer, con
   return slices;
 }
 
-/// Keys of `model` that change how it is trained, not what it computes.
-bool is_architecture(const std::string& key) {
-  static const std::vector<std::string> training = {"model.initializer_range", "model.router.aux_loss_coef",
-                                                    "model.router.z_loss_coef", "model.router.bias_update_rate"};
-  return key.starts_with("model.") && std::find(training.begin(), training.end(), key) == training.end();
+/// The architecture, and what steps and the data position are counted in.
+bool must_stay(const std::string& key) {
+  static const std::vector<std::string> free = {"model.initializer_range", "model.router.aux_loss_coef",
+                                                "model.router.z_loss_coef", "model.router.bias_update_rate"};
+  if (key == "train.global_batch_tokens" || key == "train.sequence_length") return true;
+  return key.starts_with("model.") && std::find(free.begin(), free.end(), key) == free.end();
 }
 
 /// Where a run is kept and how often it speaks changes no result.
@@ -61,11 +62,11 @@ bool changes_training(const std::string& key) {
   return !key.starts_with("run.") && !key.starts_with("log.") && !key.starts_with("checkpoint.");
 }
 
-/// Another architecture is refused; every other difference that matters is said.
+/// Such a difference is refused; every other difference that matters is said.
 void check_same_model(const CheckpointReader& reader, const Config& config) {
   const auto changed = differences(checkpoint_config(reader), config);
   for (const auto& [key, stored, now] : changed) {
-    if (is_architecture(key)) {
+    if (must_stay(key)) {
       fail_user(
           "{}: {} is {} in the checkpoint and {} in this configuration; train from scratch in another --run-dir, or set it back",
           reader.path(), key, stored, now);
@@ -75,6 +76,21 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
     if (changes_training(key))
       log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
   }
+}
+
+/// Throws Error on every rank if any rank's state holds a value that is not finite.
+void check_finite(int64_t step, AdamW& optimizer, Comm& comm) {
+  std::vector<at::Tensor> finite;
+  for (auto& shard : optimizer.shards()) {
+    for (const auto& flat : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) finite.push_back(at::isfinite(flat).all());
+  }
+  const auto broken = at::stack(finite).logical_not().to(at::kFloat);
+  const auto total = broken.sum().view({1});
+  comm.all_reduce(total);
+  if (total.item<double>() == 0) return;
+  const auto first = broken.argmax().item<int64_t>() / 3;  // weights and two moments of each unit
+  fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", step,
+       optimizer.shards()[static_cast<size_t>(first)].unit->name());
 }
 
 /// The first tensor of the model that the checkpoint lacks or has in another shape, or the first one that the model lacks.
@@ -113,15 +129,10 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
                           AdamW& optimizer, Comm& comm) {
-  const auto slices = training_slices(model, optimizer, comm);
-  for (const auto& slice : slices) {
-    if (!at::isfinite(slice.data).all().item<bool>()) {
-      fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", trainer.steps(),
-           slice.name);
-    }
-  }
+  check_finite(trainer.steps(), optimizer, comm);
   const CheckpointContents contents{trainer.steps(), dump_config(config), trainer.state()};
-  const auto path = save_checkpoint(run_dir, contents, slices, {comm.rank(), comm.world(), [&] { comm.barrier(); }});
+  const auto path = save_checkpoint(run_dir, contents, training_slices(model, optimizer, comm),
+                                    {comm.rank(), comm.world(), [&] { comm.barrier(); }});
   if (comm.rank() == 0) prune_checkpoints(run_dir, config.checkpoint.keep_last, config.checkpoint.keep_every);
   return path;
 }
@@ -139,9 +150,9 @@ void resume_training(const CheckpointReader& reader, const Config& config, Train
     load(kExpAvgSq, shard.exp_avg_sq);
   });
   optimizer.write_parameters();
+  gather_parameters(model.units(), comm);
   load_router_biases(reader, model);
   trainer.load_state(reader.contents().state);
-  comm.barrier();
 }
 
 void load_weights(const CheckpointReader& reader, nn::Model& model) {

@@ -36,7 +36,9 @@ std::string describe(const Numerics& numerics) {
   const auto device = numerics.device.is_cuda() ? gpus().at(static_cast<size_t>(numerics.device.index())).name
                                                 : fmt::format("CPU, {} threads", at::get_num_threads());
   return fmt::format("{}, {}{}", device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
-                     numerics.deterministic ? ", deterministic" : "");
+                     !numerics.deterministic     ? ""
+                     : numerics.device.is_cuda() ? ", deterministic (without cuDNN attention)"
+                                                 : ", deterministic");
 }
 
 }  // namespace scatterlm

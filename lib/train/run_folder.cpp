@@ -17,7 +17,11 @@ std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir,
   if (resume != "none") reader.emplace(open_checkpoint(resume));
   const auto steps = list_checkpoints(run_dir);
   const int64_t start = reader ? reader->contents().step : 0;
-  if (!steps.empty() && steps.back() > start) {
+  const auto same = [](const std::filesystem::path& a, const std::filesystem::path& b) {
+    return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
+  };
+  const bool goes_on = reader && same(std::filesystem::path(reader->path()).parent_path(), run_dir);
+  if (!steps.empty() && !(goes_on && steps.back() <= start)) {
     fail_user(
         "{}: holds a checkpoint of step {}, so --resume {} cannot start from step {} here; give another --run-dir, or --resume auto",
         run_dir, steps.back(), resume, start);

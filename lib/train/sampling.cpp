@@ -46,7 +46,6 @@ void generate(nn::Model& model, const std::vector<int64_t>& prompt, int64_t max_
   std::mt19937_64 random(static_cast<uint64_t>(options.seed));
   nn::KvCache cache;
   cache.layers.resize(static_cast<size_t>(model.config().num_hidden_layers));
-  cache.capacity = static_cast<int64_t>(prompt.size()) + max_tokens;
   auto tokens = at::tensor(prompt, at::kLong).to(model.device()).view({1, -1});
   for (int64_t made = 0; made < max_tokens; made++) {
     nn::Context context{.cache = &cache};

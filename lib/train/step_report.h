@@ -33,6 +33,7 @@ struct StepReport {
   double mem_gib = 0;           ///< peak: device memory on a GPU, resident memory on a CPU
   double load_max_mean = 1;     ///< worst layer
   int64_t nonfinite_steps = 0;  ///< skipped so far
+  int64_t nonfinite_row = 0;    ///< most of them in a row since the last report
   std::vector<RouterReport> routers;
   std::optional<double> val_loss;
 };

@@ -8,7 +8,8 @@ TrainedModel load_trained_model(const std::string& path) {
   const auto reader = open_checkpoint(path);
   auto config = checkpoint_config(reader);
   config.train.device = DeviceChoice::kAuto;  // trained on a GPU, evaluated on a laptop
-  config.train.dtype = TrainDtype::kAuto;
+  config.train.threads = 0;
+  config.train.deterministic = Toggle::kAuto;
   const auto numerics = set_up_numerics(config.train);
   auto model = std::make_unique<nn::Model>(config.model, numerics.options(), *make_single_comm(), config.train.seed);
   load_weights(reader, *model);

@@ -57,7 +57,7 @@ void Trainer::step() {
 
   steps_++;
   optimizer_.step(learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
-  gather_parameters();
+  gather_parameters(model_.units(), comm_);
   for (auto* router : model_.routers()) router->update_bias(finite);
 
   const auto skipped = (1 - finite).to(at::kDouble);
@@ -94,14 +94,7 @@ void Trainer::reduce_gradients() {
   }
 }
 
-void Trainer::gather_parameters() {
-  for (auto& unit : model_.units()) {
-    const int64_t begin = unit->shard_begin();
-    comm_.all_gather(unit->flat_params().narrow(0, begin, unit->shard_end() - begin), unit->flat_params());
-  }
-}
-
-StepReport Trainer::report() const {
+StepReport Trainer::report() {
   const auto tokens = static_cast<double>(config_.train.global_batch_tokens);
   std::vector<at::Tensor> rows{loss_, grad_norm_.to(at::kDouble), nonfinite_};
   for (const auto* router : model_.routers()) rows.push_back(router_row(*router, tokens));
@@ -116,7 +109,8 @@ StepReport Trainer::report() const {
   report.loss = values[0];
   report.grad_norm = values[1];
   report.nonfinite_steps = static_cast<int64_t>(values[2]);
-  const auto longest_row = static_cast<int64_t>(values[4]);
+  report.nonfinite_row = static_cast<int64_t>(values[4]);
+  nonfinite_.narrow(0, 2, 1).copy_(nonfinite_.narrow(0, 1, 1));
   values += 5;
   for (const auto* router : model_.routers()) {
     report.routers.push_back({.name = router->name.substr(0, router->name.rfind(".router")),
@@ -129,12 +123,6 @@ StepReport Trainer::report() const {
     report.aux_loss += values[3];
     report.z_loss += values[4];
     values += 5;
-  }
-  if (longest_row >= config_.train.max_nonfinite_steps) {
-    fail(
-        "{} steps in a row up to step {} had a loss or gradient that is not finite; nothing of them was applied. Lower optim.lr, "
-        "raise optim.warmup_steps, or continue from an earlier checkpoint (train.max_nonfinite_steps: {})",
-        longest_row, steps_, config_.train.max_nonfinite_steps);
   }
   return report;
 }

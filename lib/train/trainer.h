@@ -24,8 +24,9 @@ class Trainer {
   /// One optimiser step over the global batch. Only enqueues on a GPU: nothing here waits for the device.
   void step();
 
-  /// Statistics of the last step (times and memory are the caller's). Throws Error if too many steps in a row were not finite.
-  StepReport report() const;
+  /// Statistics of the last step (times and memory are the caller's), and the longest row of skipped steps since the last
+  /// report.
+  StepReport report();
 
   int64_t steps() const { return steps_; }
   int64_t total_steps() const { return total_steps_; }
@@ -38,7 +39,6 @@ class Trainer {
  private:
   at::Tensor accumulate_gradients();
   void reduce_gradients();
-  void gather_parameters();
 
   const Config& config_;
   Comm& comm_;
@@ -49,7 +49,7 @@ class Trainer {
   int64_t steps_ = 0;
   at::Tensor loss_;       ///< [1] fp64: mean cross-entropy of the last step
   at::Tensor grad_norm_;  ///< [1] fp32
-  at::Tensor nonfinite_;  ///< [3] fp64: steps skipped in all, in the present row, in the longest row
+  at::Tensor nonfinite_;  ///< [3] fp64: steps skipped in all, in the present row, in the longest row since the last report
 };
 
 }  // namespace scatterlm

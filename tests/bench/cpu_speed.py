@@ -50,7 +50,7 @@ def pytorch_block(arguments):
 
 def scatterlm_block(arguments, folder):
     shutil.rmtree(folder / "runs", ignore_errors=True)
-  run(arguments.binary, "train", folder / "speed.yaml")
+    run(arguments.binary, "train", folder / "speed.yaml")
     lines = (folder / "runs/speed/metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["step_ms"] for line in lines]
 

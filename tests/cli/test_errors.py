@@ -15,10 +15,11 @@ TABLE = [
     # the command line
     ("", "scatterlm needs a command: train, eval, generate, data, checkpoint, config; scatterlm --help says more"),
     ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, eval, generate, data, checkpoint, config"),
+    ("--foo train", "unknown option '--foo'; scatterlm --help says more"),
     ("data", "scatterlm data needs a command: prepare, inspect; scatterlm data --help says more"),
     ("config shw", "unknown command 'scatterlm config shw', did you mean 'show'? Commands: show, keys"),
     ("eval", "path is required; scatterlm eval --help says more"),
-    ("train --resum auto", "The following arguments were not expected: auto --resum; scatterlm train --help says more"),
+    ("train --resum auto", "unexpected argument '--resum'; scatterlm train --help says more"),
     ("train --set", "--set: 1 required TEXT missing; scatterlm train --help says more"),
     ("generate runs/tiny --temperature -1", "--temperature: got '-1', must be at least 0; scatterlm generate --help says more"),
     ("generate runs/tiny --top-p 1.5", "--top-p: got '1.5', must be from 0 to 1; scatterlm generate --help says more"),
@@ -32,7 +33,7 @@ TABLE = [
     ("train --set train.steps=x", "--set train.steps=x: key 'train.steps': got 'x', must be an integer from 0 to 1000000000"),
     ("train --set optim.lr=-1", "--set optim.lr=-1: key 'optim.lr': got '-1', must be a number from 0 to 1000"),
     ("train --set model.moe.top_k=2", "--set model.moe.top_k=2: unknown key 'model.moe.top_k', did you mean 'model.moe.num_experts_per_tok'?"),
-    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: this trainer is data parallel only"),
+    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: one process trains on one device"),
     ("train --set train.dtype=fp16", "--set train.dtype=fp16: key 'train.dtype': got 'fp16', must be one of auto, float32, bfloat16"),
     ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),
     # data

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, read_metrics
 
 STEPS = 40
-RUN = ["--set", f"train.steps={STEPS}", "--set", "checkpoint.save_interval=10", "--set", "checkpoint.keep_last=1"]
+RUN = ["--set", f"train.steps={STEPS}", "--set", "checkpoint.save_interval=10", "--set", "checkpoint.keep_last=9"]
 # 24k tokens in windows of 32 are about 950 samples: with 8 of them a step the epoch ends near step 118.
 VARIANTS = {
     "plain": [],
@@ -55,6 +55,7 @@ def test_kill_and_resume_end_in_the_same_bits(scatterlm, binary, tiny_config, ru
         wait_for(runs / "killed" / f"step_{step:08d}", process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        assert process.returncode == -signal.SIGKILL and not (runs / "killed" / f"step_{STEPS:08d}").exists()
     resumed = scatterlm("train", tiny_config, *RUN, *options, "--run-dir", runs / "killed", check=True)
     assert "resume" in resumed.stdout
     assert_same_end(runs / "whole", runs / "killed")
@@ -112,6 +113,7 @@ def test_a_fork_starts_from_the_named_checkpoint(scatterlm, tiny_config, runs):
 
 
 @pytest.mark.parametrize("change, difference", [
+    ("train.global_batch_tokens=512", "train.global_batch_tokens is 256 in the checkpoint and 512 in this configuration"),
     ("model.hidden_size=64", "model.hidden_size is 32 in the checkpoint and 64 in this configuration"),
     ("model.attention.rope_theta=500", "model.attention.rope_theta is 10000 in the checkpoint and 500 in this configuration"),
     ("model.moe.activation=relu2", "model.moe.activation is swiglu in the checkpoint and relu2 in this configuration"),

@@ -120,7 +120,7 @@ TEST_CASE("cached generation sees what a full pass sees") {
   const auto tokens = random_batch(1, 9, 11).input_BS;
   nn::Context whole;
   const auto expected = model.forward(tokens, whole);
-  nn::KvCache cache{.layers = std::vector<nn::KvCache::Layer>(2), .capacity = 9};
+  nn::KvCache cache{.layers = std::vector<nn::KvCache::Layer>(2)};
   for (int64_t done = 0; done < 9;) {
     const int64_t count = done == 0 ? 4 : 1;  // the prompt at once, then token by token
     nn::Context context{.cache = &cache};

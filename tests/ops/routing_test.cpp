@@ -19,8 +19,15 @@ at::Tensor make_ids(int64_t tokens, int64_t top_k, int64_t num_experts) {
 }
 
 /// The definition: rows ascend in (expert, slot), inverse is the inverse, offsets are the exclusive prefix sums of the counts.
+void require_is_routing_of(const ops::Routing& routing, const at::Tensor& ids, int64_t num_experts);
+
+/// Both ways to compute it.
 void require_routing_of(const at::Tensor& ids, int64_t num_experts) {
-  const auto routing = ops::make_routing(ids, num_experts);
+  require_is_routing_of(ops::make_routing(ids, num_experts), ids, num_experts);
+  require_is_routing_of(ops::ref::make_routing(ids, num_experts), ids, num_experts);
+}
+
+void require_is_routing_of(const ops::Routing& routing, const at::Tensor& ids, int64_t num_experts) {
   const auto cpu_ids = ids.cpu().flatten(), sorted = routing.sorted_R.cpu(), inverse = routing.inverse_R.cpu(),
              offsets = routing.offsets_E1.cpu();
   REQUIRE(routing.num_tokens == ids.size(0));
