@@ -24,7 +24,8 @@ TABLES = {"cpu_speed": cpu_speed}
 
 def filled(text):
     for name, table in TABLES.items():
-        body = "\n".join(table(json.loads((RESULTS / f"{name}.json").read_text())))
+        result = RESULTS / f"{name}.json"
+        body = "\n".join(table(json.loads(result.read_text()))) if result.exists() else "Not measured on the current sources yet."
         text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
     return text
 
