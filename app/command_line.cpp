@@ -22,9 +22,14 @@ const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-[[noreturn]] void fail_unknown(const CLI::App& app, const std::string& path, const std::string& word) {
+std::vector<std::string> subcommand_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* command : subcommands(app)) names.push_back(command->get_name());
+  return names;
+}
+
+[[noreturn]] void fail_unknown(const CLI::App& app, const std::string& path, const std::string& word) {
+  const auto names = subcommand_names(app);
   const auto nearest = *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
     return edit_distance(a, word) < edit_distance(b, word);
   });
@@ -44,9 +49,8 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i <= argc && !subcommands(*command).empty(); i++) {
     if (i == argc) {
-      std::vector<std::string> names;
-      for (const auto* sub : subcommands(*command)) names.push_back(sub->get_name());
-      fail_user("{} needs a command: {}; {} --help says more", path_of(command), fmt::join(names, ", "), path_of(command));
+      fail_user("{} needs a command: {}; {} --help says more", path_of(command), fmt::join(subcommand_names(*command), ", "),
+                path_of(command));
     }
     if (argv[i][0] == '-') {
       if (command->get_option_no_throw(argv[i])) return;  // --help, --version

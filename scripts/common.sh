@@ -119,8 +119,6 @@ set_up() {
   find_cmake
 }
 
-has_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
-
 configure() {  # configure PRESET [CMAKE OPTION...]
   # TORCH_INCLUDE is found again each time, so that another CMAKE_PREFIX_PATH takes effect in an existing build folder.
   logged "configure_$1" "configuring build/$1" "$cmake" --preset "$@" -DCMAKE_PREFIX_PATH="$torch_root" -UTORCH_INCLUDE

@@ -10,8 +10,6 @@
 namespace scatterlm::ops {
 namespace {
 
-constexpr double kSigmoidEps = 1e-20;
-
 void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
            const RouterOptions& options) {
   if (x_TD.dim() != 2 || weight_ED.dim() != 2 || weight_ED.size(1) != x_TD.size(1))

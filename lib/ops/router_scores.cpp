@@ -8,8 +8,6 @@
 namespace scatterlm::ops {
 namespace {
 
-constexpr double kSigmoidEps = 1e-20;
-
 /// What one token computes from its logits z[E]; buffers are reused for the next token.
 template <class A>
 struct TokenScores {

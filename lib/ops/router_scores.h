@@ -4,6 +4,9 @@
 
 namespace scatterlm::ops {
 
+/// Added to a sum of sigmoid scores before division by it.
+constexpr double kSigmoidEps = 1e-20;
+
 /// logits_TE fp32 or fp64, contiguous.
 RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E,
                                const RouterOptions& options);
