@@ -42,9 +42,10 @@ else()
   find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin REQUIRED)
   set(CMAKE_CUDA_COMPILER ${NVCC})
   set(CMAKE_CUDA_ARCHITECTURES ${SCATTERLM_CUDA_ARCHITECTURES})
-  set(CMAKE_CUDA_STANDARD 17)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch loads the shared runtime; a second, static one would not see its context
   enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 has no flag for it
   find_package(CUDAToolkit REQUIRED)
 endif()
 message(STATUS "scatterlm: CUDA architectures ${SCATTERLM_CUDA_ARCHITECTURES}")

@@ -94,7 +94,8 @@ def plan(builds):
     jobs = [("pytest", pytest_job)] if builds.get("release") == 0 else []
     for preset in ("sanitize", "release"):
         if builds.get(preset) == 0:
-            jobs += [(f"{preset} {folder}", lambda p=preset, f=folder: catch2_job(p, f, gpu)) for folder in folders]
+            programs = folders + ["kernels_gpu"] * (ROOT / "build" / preset / "bin/test_kernels_gpu").is_file()
+            jobs += [(f"{preset} {program}", lambda p=preset, f=program: catch2_job(p, f, gpu)) for program in programs]
     return jobs
 
 

@@ -1,0 +1,31 @@
+// Sums over the experts of a token. Deterministic: slots are added in their order, in fp32.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace scatterlm::kernels {
+
+/// out[t] = sum over j < K of gates[tK + j] y[inverse[tK + j]].
+struct GatherSumArgs {
+  const void* y;             ///< bf16 [R, n] in expert order, R = T K
+  const int32_t* inverse_R;  ///< row of each slot
+  const float* gates;        ///< fp32, one per slot; nullptr: all 1
+  void* out;                 ///< bf16 [T, n]
+  int64_t num_tokens;        ///< T
+  int64_t top_k;             ///< K
+  int64_t n;                 ///< a multiple of 8; y and out aligned to 16 bytes
+};
+void gather_sum(const GatherSumArgs& args, cudaStream_t stream);
+
+/// dgates[i] = sum over p of partial[inverse[i], p] for every slot i; partial fp32 [R, num_partials].
+struct SumDgatesArgs {
+  const float* partial;
+  const int32_t* inverse_R;
+  float* dgates;
+  int64_t num_rows;
+  int64_t num_partials;
+};
+void sum_dgates(const SumDgatesArgs& args, cudaStream_t stream);
+
+}  // namespace scatterlm::kernels

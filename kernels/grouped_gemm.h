@@ -1,0 +1,84 @@
+// Grouped matrix products on Hopper (compute capability 9.0): rows in expert order times the matrix of their expert, bf16
+// inputs, fp32 accumulation. E experts, R rows, T tokens, D model width, F expert width.
+//
+// Rows of expert e are offsets[e] .. offsets[e+1]-1. Tiles of 128 rows never span experts: a tile's rows past the end of its
+// expert are computed from zeros or from the next expert's rows and not stored. So the device alone knows how many tiles there
+// are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/schedule.h).
+//
+// Widths are multiples of 8 and pointers of 16 bytes, as the copy engine wants them; any E, R, empty experts included.
+// Every function enqueues one kernel and throws KernelError if it cannot.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/activation.h"
+
+namespace scatterlm::kernels {
+
+/// Rows of a tile of grouped GEMMs over rows, the unit of tile_offsets.
+constexpr int kTileRows = 128;
+
+/// Where the rows of each expert are; made by make_routing (kernels/routing.h), on the device.
+struct ExpertRows {
+  const int32_t* offsets_E1;       ///< [E+1] first row of each expert, then R
+  const int32_t* tile_offsets_E1;  ///< [E+1] exclusive sums of ceil(rows of e / 128)
+  int64_t num_experts;             ///< E
+  int64_t num_rows;                ///< R
+};
+
+/// C[m, :] = A[row(m), :] B[e(m)] for every row m.
+struct GroupedGemmArgs {
+  ExpertRows experts;
+  const void* a;            ///< bf16 [R, k]; with a_rows [rows, k]
+  const int32_t* a_rows_R;  ///< [R] row of a that is row m of the product; nullptr: a is in expert order
+  const void* b;            ///< bf16, see the functions
+  int64_t n;                ///< columns of C
+  int64_t k;
+  int num_sms;  ///< multiprocessors to use
+};
+
+/// b [E, n, k] -> c [R, n] bf16: c = a b[e]^T.
+void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
+
+/// b [E, k, n] -> c [R, n] bf16: c = a b[e].
+void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
+
+/// The up projection of an MoE MLP with its activation: b = W1 [E, 2F, D] (gate rows first; [E, F, D] if not gated), n = F, k =
+/// D. h [R, 2F or F] = a b[e]^T and act [R, F] = activation of the rounded h, both bf16.
+void grouped_gemm_activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream);
+
+/// Backward of o[t] = sum of gates W2 activation(h), with a = dO and b = W2 [E, D, F], n = F, k = D (Guo et al., "SonicMoE",
+/// arXiv 2512.14080, section 3): with da' = dO W2 and the gate s of the row
+///   h <- gradient of h for da = s da'          act_gated = s activation(h)          dgates = sum over F of da' activation(h)
+struct ActivationBwdArgs {
+  void* h;                  ///< bf16 [R, 2F or F]: in the pre-activation, out its gradient
+  void* act_gated;          ///< bf16 [R, F]
+  const float* gates;       ///< fp32, one per slot
+  const int32_t* sorted_R;  ///< [R] slot of row m
+  float* dgates_partial;    ///< fp32 [R, dgates_partials(F)]: sums over blocks of columns, in row order
+};
+/// ceil(F / 256): columns of dgates_partial.
+int64_t dgates_partials(int64_t expert_width);
+void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& epilogue,
+                                 cudaStream_t stream);
+
+enum class WgradOutput { kBf16, kFp32 };
+enum class WgradUpdate { kStore, kAdd };
+
+/// dW[e] = sum over the rows m of e of A[m]^T B[m]; at most one of a, b is gathered.
+struct WgradArgs {
+  ExpertRows experts;
+  const void* a;            ///< bf16 [R, m], or [rows, m] with a_rows
+  const int32_t* a_rows_R;  ///< nullptr: a is in expert order
+  const void* b;            ///< bf16 [R, n], or [rows, n] with b_rows
+  const int32_t* b_rows_R;
+  int64_t m, n;
+  void* dw;            ///< [E, m, n]
+  WgradOutput output;  ///< type of dw
+  WgradUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: dw += (rounded to the type of dw)
+  int num_sms;
+};
+void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream);
+
+}  // namespace scatterlm::kernels

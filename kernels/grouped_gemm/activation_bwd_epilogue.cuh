@@ -1,0 +1,134 @@
+// The epilogue of dA' = dO W2: reads H, writes dH over it, A' = s A, and the partial sums of dS = <dA', A> (grouped_gemm.h).
+//
+// H comes by the copy engine into the buffers that dH leaves from, panel after panel of 64 columns and two panels ahead. Each
+// of the four panels of a tile adds to the row sums of dS, which four lanes share.
+#pragma once
+#include "kernels/grouped_gemm/epilogue.cuh"
+
+namespace scatterlm::kernels {
+
+template <class Policy>
+class ActivationBwdEpilogue {
+ public:
+  struct Params {
+    CUtensorMap h;    ///< {F, halves, 64, R + 64}, box {64, 1, 64, 1}
+    CUtensorMap act;  ///< {F, 64, R + 64}, box {64, 64, 1}
+    const float* gates;
+    const int32_t* sorted_R;
+    float* dgates_partial;  ///< [R, n_tiles]
+    int n_tiles;
+  };
+  static constexpr int kHalves = Policy::kHalves;
+  static constexpr int kStages = 3, kPanels = 4;
+  static constexpr int kStagingBytes = (2 * kHalves + 1) * Panels::kBytes;
+
+  __device__ ActivationBwdEpilogue(const Params& params, uint32_t staging, uint32_t barriers, int warpgroup)
+      : params_(params), panels_(staging, warpgroup), barriers_(barriers), warpgroup_(warpgroup) {}
+
+  __device__ void begin(const RowTile& tile) {
+    rows_.set(tile, warpgroup_);
+    if (rows_.count <= 0) return;
+    if (panels_.leader()) {
+      tma_store_wait_read<0>();
+      load_h(0);
+      load_h(1);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const int row = row_in_warpgroup() + i * 8;
+      gate_[i] = row < rows_.count ? __ldg(params_.gates + __ldg(params_.sorted_R + rows_.row + row)) : 0.0f;
+      dgate_[i] = 0.0f;
+    }
+  }
+
+  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+    if (rows_.count <= 0) return;
+    if (i > 0 && panels_.leader()) {
+      tma_store_wait_read<0>();
+      if (i < kPanels - 1) load_h(i + 1);
+    }
+    panels_.sync();  // the act buffer is free
+    barrier_wait(barriers_ + (i & 1) * 8, i >> 1);
+#pragma unroll
+    for (int group = 0; group < 4; ++group) differentiate(i, group, packed);
+    panels_.publish();
+    if (panels_.leader()) {
+      const int column = rows_.n_tile * kTileColumns + i * 64;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) tma_store(params_.h, h_buffer(i, half), column, half, rows_.y(), rows_.z());
+      tma_store(params_.act, act_buffer(), column, rows_.y(), rows_.z());
+      tma_store_commit();
+    }
+    if (i == kPanels - 1) store_dgates();
+  }
+
+ private:
+  __device__ uint32_t h_buffer(int i, int half) const { return panels_.buffer((i & 1) * kHalves + half); }
+  __device__ uint32_t act_buffer() const { return panels_.buffer(2 * kHalves); }
+  __device__ int row_in_warpgroup() const { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
+
+  __device__ void load_h(int i) {
+    const uint32_t barrier = barriers_ + (i & 1) * 8;
+    barrier_arrive_expect(barrier, kHalves * Panels::kBytes);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+      tma_load(h_buffer(i, half), params_.h, barrier, rows_.n_tile * kTileColumns + i * 64, half, rows_.y(), rows_.z());
+  }
+
+  /// 16 columns of a panel: dH in place of H, and A'.
+  __device__ void differentiate(int i, int group, const uint32_t (&packed)[64]) {
+    const uint32_t offset = panels_.offset(group);
+    uint32_t h[kHalves][4], act[4];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) load_matrices(h_buffer(i, half) + offset, h[half]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t da = packed[i * 16 + group * 4 + j];
+      const float gate = gate_[j & 1];
+      float a[2], dh[kHalves][2];
+#pragma unroll
+      for (int x = 0; x < 2; ++x) {
+        const float da_x = half_of(da, x);
+        const auto f = Policy::Function::evaluate(half_of(h[0][j], x));
+        if constexpr (kHalves == 2) {
+          const float up = half_of(h[1][j], x);
+          a[x] = f.value * up;
+          dh[0][x] = gate * da_x * up * f.slope;
+          dh[1][x] = gate * da_x * f.value;
+        } else {
+          a[x] = f.value;
+          dh[0][x] = gate * da_x * f.slope;
+        }
+        dgate_[j & 1] = fmaf(da_x, a[x], dgate_[j & 1]);
+      }
+      act[j] = pack_bf16(gate * a[0], gate * a[1]);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) h[half][j] = pack_bf16(dh[half][0], dh[half][1]);
+    }
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) store_matrices(h_buffer(i, half) + offset, h[half]);
+    store_matrices(act_buffer() + offset, act);
+  }
+
+  __device__ static float half_of(uint32_t packed, int x) { return x ? high_bf16(packed) : low_bf16(packed); }
+
+  /// The four lanes of a row add their columns in a fixed order.
+  __device__ void store_dgates() {
+    for (int i = 0; i < 2; ++i) {
+      float sum = dgate_[i];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const int row = row_in_warpgroup() + i * 8;
+      if (threadIdx.x % 4 == 0 && row < rows_.count)
+        params_.dgates_partial[static_cast<int64_t>(rows_.row + row) * params_.n_tiles + rows_.n_tile] = sum;
+    }
+  }
+
+  const Params& params_;
+  Panels panels_;
+  WarpgroupRows rows_;
+  uint32_t barriers_;
+  int warpgroup_;
+  float gate_[2], dgate_[2];
+};
+
+}  // namespace scatterlm::kernels

@@ -1,0 +1,153 @@
+// What becomes of a finished tile of a grouped GEMM over rows: policies of rows_kernel.cuh. A warpgroup stores its 64 rows in
+// panels of 64 columns: registers -> shared memory (stmatrix) -> global memory (copy engine).
+//
+// Row bounds without rewriting tensor maps: outputs are 3D maps {columns, 64, R + 64} over the same memory moved back by 64
+// rows, both row strides the row length. Element (x, y, z) is row y + z - 64, so a box of 64 rows at (x, 64 - v, row + v)
+// starts at `row`, and what lies past its first v rows is outside of the second dimension and clipped.
+#pragma once
+#include "kernels/grouped_gemm/activations.cuh"
+#include "kernels/grouped_gemm/pipeline.cuh"
+
+namespace scatterlm::kernels {
+
+/// The 64 x 64 panels of one warpgroup.
+class Panels {
+ public:
+  static constexpr int kBytes = kBoxBytes;
+
+  __device__ Panels(uint32_t staging, int warpgroup) : staging_(staging), warpgroup_(warpgroup) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    first_ = warp * 2048 + (lane & 15) * 128;
+    column_ = lane >> 4;
+    row_ = lane & 7;
+  }
+
+  __device__ bool leader() const { return threadIdx.x % 128 == 0; }
+  __device__ uint32_t buffer(int i) const { return staging_ + i * kBytes; }
+  __device__ void sync() const { named_barrier_sync(1 + warpgroup_, 128); }
+  /// All threads have written; the copy engine may read.
+  __device__ void publish() const {
+    fence_proxy_async();
+    sync();
+  }
+  /// Offset in a panel that this lane gives to the matrix loads and stores of columns 16 group .. 16 group + 15.
+  __device__ uint32_t offset(int group) const { return first_ + (((group * 2 + column_) ^ row_) << 4); }
+
+ private:
+  uint32_t staging_, first_;
+  int warpgroup_, column_, row_;
+};
+
+/// Which rows of which tile a warpgroup is storing.
+struct WarpgroupRows {
+  int row = 0;    ///< first of 64
+  int count = 0;  ///< how many of them are the expert's; may be <= 0
+  int n_tile = 0;
+
+  __device__ void set(const RowTile& tile, int warpgroup) {
+    row = tile.row + warpgroup * 64;
+    count = min(tile.row_end - row, 64);
+    n_tile = tile.n_tile;
+  }
+  /// Coordinates of the map: y = 64 - count, z = row + count.
+  __device__ int y() const { return 64 - count; }
+  __device__ int z() const { return row + count; }
+};
+
+/// C = the product.
+struct StoreEpilogue {
+  struct Params {
+    CUtensorMap c;  ///< {n, 64, R + 64}, box {64, 64, 1}
+  };
+  static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
+
+  __device__ StoreEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
+      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+
+  __device__ void begin(const RowTile& tile) { rows_.set(tile, warpgroup_); }
+
+  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+    const uint32_t buffer = panels_.buffer(i & 1);
+    if (panels_.leader()) tma_store_wait_read<1>();
+    panels_.sync();
+#pragma unroll
+    for (int group = 0; group < 4; ++group) {
+      const uint32_t* value = packed + i * 16 + group * 4;
+      store_matrices(buffer + panels_.offset(group), {value[0], value[1], value[2], value[3]});
+    }
+    panels_.publish();
+    if (panels_.leader()) {
+      if (rows_.count > 0) tma_store(params_.c, buffer, rows_.n_tile * kTileColumns + i * 64, rows_.y(), rows_.z());
+      tma_store_commit();
+    }
+  }
+
+ private:
+  const Params& params_;
+  Panels panels_;
+  WarpgroupRows rows_;
+  int warpgroup_;
+};
+
+/// H = the product, rounded to bf16, and A = activation(H).
+template <class Policy>
+class ActivationEpilogue {
+ public:
+  struct Params {
+    CUtensorMap h;    ///< {F, halves, 64, R + 64}, box {64, 1, 64, 1}
+    CUtensorMap act;  ///< {F, 64, R + 64}, box {64, 64, 1}
+  };
+  static constexpr int kHalves = Policy::kHalves;
+  static constexpr int kActPanels = 4 / kHalves;  ///< the tile has this many panels of F columns
+  static constexpr int kStages = 4, kPanels = 4 + kActPanels, kStagingBytes = 2 * Panels::kBytes;
+
+  __device__ ActivationEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
+      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+
+  __device__ void begin(const RowTile& tile) { rows_.set(tile, warpgroup_); }
+
+  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+    const uint32_t buffer = panels_.buffer(i & 1);
+    if (panels_.leader()) tma_store_wait_read<1>();
+    panels_.sync();
+#pragma unroll
+    for (int group = 0; group < 4; ++group) {
+      uint32_t value[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        value[j] = i < 4 ? packed[i * 16 + group * 4 + j] : activated(packed, (i - 4) * 16 + group * 4 + j);
+      store_matrices(buffer + panels_.offset(group), value);
+    }
+    panels_.publish();
+    if (panels_.leader()) {
+      const int column = (rows_.n_tile * kActPanels + i % kActPanels) * 64;
+      if (rows_.count > 0) {
+        if (i < 4)
+          tma_store(params_.h, buffer, column, i / kActPanels, rows_.y(), rows_.z());
+        else
+          tma_store(params_.act, buffer, column, rows_.y(), rows_.z());
+      }
+      tma_store_commit();
+    }
+  }
+
+ private:
+  /// Two neighbouring columns. The up half stands 32 registers behind the gate half.
+  __device__ static uint32_t activated(const uint32_t (&packed)[64], int i) {
+    using F = typename Policy::Function;
+    const uint32_t h = packed[i];
+    float low = F::value(low_bf16(h)), high = F::value(high_bf16(h));
+    if constexpr (kHalves == 2) {
+      low *= low_bf16(packed[(i + 32) % 64]);
+      high *= high_bf16(packed[(i + 32) % 64]);
+    }
+    return pack_bf16(low, high);
+  }
+
+  const Params& params_;
+  Panels panels_;
+  WarpgroupRows rows_;
+  int warpgroup_;
+};
+
+}  // namespace scatterlm::kernels

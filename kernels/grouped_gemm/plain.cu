@@ -1,0 +1,38 @@
+// Grouped GEMMs whose tiles are just stored.
+#include "kernels/grouped_gemm/rows_launch.cuh"
+
+namespace scatterlm::kernels {
+namespace {
+
+template <class Weight>
+void run(const char* op, const GroupedGemmArgs& args, const CUtensorMap& b, void* c, cudaStream_t stream) {
+  const StoreEpilogue::Params epilogue{shifted_rows_map(op, c, args.experts.num_rows, args.n)};
+  if (args.a_rows_R)
+    launch_rows<Weight, GatheredRows, StoreEpilogue>(op, args, b, kTileColumns, epilogue, stream);
+  else
+    launch_rows<Weight, ContiguousRows, StoreEpilogue>(op, args, b, kTileColumns, epilogue, stream);
+}
+
+void check(const char* op, const GroupedGemmArgs& args, const void* c) {
+  check_operand(op, "a", args.a, args.k);
+  check_operand(op, "b", args.b, args.n);
+  check_operand(op, "c", c, args.n);
+}
+
+}  // namespace
+
+void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
+  constexpr const char* kOp = "grouped_gemm_fwd";
+  check(kOp, args, c);
+  if (args.experts.num_rows == 0) return;
+  run<WeightAsStored<1>>(kOp, args, weight_as_stored(kOp, args, 1), c, stream);
+}
+
+void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
+  constexpr const char* kOp = "grouped_gemm_dgrad";
+  check(kOp, args, c);
+  if (args.experts.num_rows == 0) return;
+  run<WeightTransposed>(kOp, args, weight_transposed(kOp, args), c, stream);
+}
+
+}  // namespace scatterlm::kernels

@@ -1,0 +1,127 @@
+// Loading the operands of a grouped GEMM over rows. The matrix of the expert comes by the copy engine. Rows of A come the same
+// way if they are in expert order; rows named by an index list come by cp.async: 128 threads, eight of them on the 128 bytes of
+// a row, and land where the copy engine would have put them. So no gathered copy of A ever is in memory.
+#pragma once
+#include "kernels/grouped_gemm/pipeline.cuh"
+
+namespace scatterlm::kernels {
+
+/// What both roles know of a product.
+struct RowsProblem {
+  CUtensorMap a;  ///< {k, R}, box {64, 128}; unused if rows are gathered
+  CUtensorMap b;  ///< K-major: {k, n, E} or {k, F, 2E}; MN-major: {n, k, E}
+  const void* a_data;
+  const int32_t* a_rows_R;
+  int64_t a_row_bytes;
+  const int32_t* offsets_E1;
+  const int32_t* tile_offsets_E1;
+  int num_experts;
+  int n_tiles;
+  int k;
+
+  __device__ int num_blocks() const { return (k + kBlockK - 1) / kBlockK; }
+  __device__ RowSchedule schedule() const {
+    return {offsets_E1, tile_offsets_E1, num_experts, n_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  }
+};
+
+/// B [E, n, k]: kHalves boxes of 256 / kHalves rows. Two halves are the gate and the up rows of W1, so that a thread's
+/// accumulators i and i + 64 are the gate and the up value of one column.
+template <int kHalves>
+struct WeightAsStored {
+  static constexpr Major kMajor = Major::kK;
+  __device__ static void load(uint32_t to, const RowsProblem& p, uint32_t barrier, const RowTile& tile, int block) {
+    constexpr int kRows = kTileColumns / kHalves;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+      tma_load(to + half * kRows * 128, p.b, barrier, block * kBlockK, tile.n_tile * kRows, tile.expert * kHalves + half);
+  }
+};
+
+/// B [E, k, n]: the tensor cores transpose it.
+struct WeightTransposed {
+  static constexpr Major kMajor = Major::kMN;
+  __device__ static void load(uint32_t to, const RowsProblem& p, uint32_t barrier, const RowTile& tile, int block) {
+#pragma unroll
+    for (int box = 0; box < kTileColumns / 64; ++box)
+      tma_load(to + box * kBoxBytes, p.b, barrier, tile.n_tile * kTileColumns + box * 64, block * kBlockK, tile.expert);
+  }
+};
+
+struct ContiguousRows {
+  static constexpr int kCopyingThreads = 0;
+  static constexpr int kLoaderRegisters = 24, kComputeRegisters = 240;
+
+  template <class Weight, class Pipe>
+  __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
+    if (threadIdx.x != 0) return;
+    RingPosition<Pipe::kStages> at;
+    RowTile tile;
+    for (auto schedule = p.schedule(); schedule.next(tile);) {
+      for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
+        const uint32_t full = pipe.full(at.stage);
+        barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+        barrier_arrive_expect(full, kStageA + kStageB);
+        tma_load(pipe.a(at.stage), p.a, full, block * kBlockK, tile.row);
+        Weight::load(pipe.b(at.stage), p, full, tile, block);
+      }
+    }
+  }
+};
+
+struct GatheredRows {
+  static constexpr int kCopyingThreads = 128;
+  static constexpr int kLoaderRegisters = 72, kComputeRegisters = 216;
+
+  /// Thread t copies chunk t % 8 of rows t / 8 + 16 j: one address each, fixed steps in shared memory.
+  template <class Weight, class Pipe>
+  __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
+    constexpr int kRowsPerThread = 8;
+    const int chunk = threadIdx.x % 8, first_row = threadIdx.x / 8;
+    const uint32_t to = swizzled(first_row, chunk);
+    int index[kRowsPerThread];  // of the tile to come: loaded one tile ahead
+    const auto load_indices = [&](const RowTile& tile) {
+#pragma unroll
+      for (int j = 0; j < kRowsPerThread; ++j) {
+        const int row = tile.row + first_row + j * 16;
+        index[j] = row < tile.row_end ? __ldg(p.a_rows_R + row) : -1;
+      }
+    };
+
+    RingPosition<Pipe::kStages> at;
+    auto schedule = p.schedule();
+    RowTile tile, coming;
+    bool more = schedule.next(coming);
+    if (more) load_indices(coming);
+    while (more) {
+      tile = coming;
+      const char* from[kRowsPerThread];
+      uint32_t inside = 0;
+#pragma unroll
+      for (int j = 0; j < kRowsPerThread; ++j) {
+        from[j] = static_cast<const char*>(p.a_data) + chunk * 16 +
+                  static_cast<uint64_t>(static_cast<uint32_t>(max(index[j], 0))) * static_cast<uint64_t>(p.a_row_bytes);
+        inside |= (index[j] >= 0 ? 1u : 0u) << j;
+      }
+      for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
+        const uint32_t full = pipe.full(at.stage);
+        barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+        if (threadIdx.x == 0) {
+          barrier_arrive_expect(full, kStageB);
+          Weight::load(pipe.b(at.stage), p, full, tile, block);
+        }
+        const uint32_t now = block * kBlockK + chunk * 8 < p.k ? inside : 0;  // columns past k are zeros too
+#pragma unroll
+        for (int j = 0; j < kRowsPerThread; ++j)
+          copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, from[j] + block * 128, now >> j & 1 ? 16 : 0);
+        barrier_arrive_after_copies(full);
+        if (block == p.num_blocks() - 1) {
+          more = schedule.next(coming);
+          if (more) load_indices(coming);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace scatterlm::kernels

@@ -1,0 +1,234 @@
+// Gradients of expert weights: dW[e] = sum over the expert's rows of A[row]^T B[row], tiles [128, 256], rows are the k of the
+// product. Both operands lie in shared memory as their rows are in global memory, so the tensor cores transpose both.
+//
+// Blocks of 64 rows of one expert. Operands in expert order come by the copy engine through a shifted map (epilogue.cuh), which
+// fills rows past the expert's end with zeros; the gathered one by cp.async, zeros likewise. An expert without rows has no
+// blocks: its tile is zeros, stored without touching the ring.
+#pragma once
+#include "kernels/grouped_gemm/epilogue.cuh"
+#include "kernels/grouped_gemm/pipeline.cuh"
+
+namespace scatterlm::kernels {
+
+struct WgradParams {
+  CUtensorMap a, b;  ///< {columns, 64, R + 64}, box {64, 64, 1}; unused if gathered
+  CUtensorMap dw;    ///< {n, m, E}, box of 128 bytes x 64 rows
+  const void* gathered;
+  const int32_t* rows_R;
+  int64_t gathered_row_bytes;
+  const int32_t* offsets_E1;
+  int num_experts, m, n, m_tiles, n_tiles;
+  WgradOutput output;
+  WgradUpdate update;
+
+  __device__ WgradSchedule schedule() const {
+    return {offsets_E1, num_experts, m_tiles, n_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  }
+};
+
+using WgradPipe = Pipeline<4, 2 * Panels::kBytes>;
+
+/// Which operand is named by an index list.
+enum class GatheredOperand { kNone, kA, kB };
+
+/// Boxes of 64 columns of an operand in expert order.
+template <int kBoxes>
+__device__ void load_rows(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int row, int row_end) {
+  const int count = min(row_end - row, 64);
+#pragma unroll
+  for (int box = 0; box < kBoxes; ++box)
+    tma_load(to + box * kBoxBytes, map, barrier, column + box * 64, 64 - count, row + count);
+}
+
+/// One warp's share of a gathered operand: rows 16 j + 4 warp + lane / 8 of each block, chunk lane % 8 of each box. A load of
+/// 32 indices serves two blocks and is issued two blocks ahead; shuffles spread it. Few addresses, the rest immediates: the
+/// instructions of the loaders are the limit.
+template <int kBoxes>
+class RowGatherer {
+ public:
+  __device__ RowGatherer(const WgradParams& p, int column, int width, int row, int row_end)
+      : p_(p), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), row_(row), row_end_(row_end) {
+    const int chunk_column = column + lane_ % 8 * 8;
+    from_ = static_cast<const char*>(p.gathered) + chunk_column * 2;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) bytes_[box] = chunk_column + box * 64 < width ? 16 : 0;
+    next_ = load_indices(row);
+  }
+
+  /// Copies the next 64 rows.
+  __device__ void copy(uint32_t to) {
+    if (half_ == 0) {
+      index_ = next_;
+      next_ = load_indices(row_ + 128);
+    }
+    to += swizzled(warp_ * 4 + lane_ / 8, lane_ % 8);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int index = __shfl_sync(~0u, index_, half_ * 16 + j * 4 + lane_ / 8);
+      const char* from =
+          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * static_cast<uint64_t>(p_.gathered_row_bytes);
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        copy_16_bytes_async(to + j * 2048 + box * kBoxBytes, from + box * 128, index < 0 ? 0 : bytes_[box]);
+    }
+    half_ ^= 1;
+    row_ += 64;
+  }
+
+ private:
+  /// Lane 16 h + 4 j + i: the row 16 j + 4 warp + i of block h of two.
+  __device__ int load_indices(int row) const {
+    row += lane_ / 16 * 64 + lane_ % 16 / 4 * 16 + warp_ * 4 + lane_ % 4;
+    return row < row_end_ ? __ldg(p_.rows_R + row) : -1;
+  }
+
+  const WgradParams& p_;
+  const char* from_;
+  uint32_t bytes_[kBoxes];
+  int lane_, warp_, row_, row_end_;
+  int index_ = -1, next_, half_ = 0;
+};
+
+template <GatheredOperand kGathered>
+__device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
+  constexpr bool kGatherA = kGathered == GatheredOperand::kA, kGatherB = kGathered == GatheredOperand::kB;
+  constexpr uint32_t kBulkBytes = (kGatherA ? 0 : kStageA) + (kGatherB ? 0 : kStageB);
+  if (kGathered == GatheredOperand::kNone && threadIdx.x != 0) return;
+  RingPosition<WgradPipe::kStages> at;
+  WgradTile tile;
+  for (auto schedule = p.schedule(); schedule.next(tile);) {
+    const int m = tile.m_tile * 128, n = tile.n_tile * kTileColumns;
+    RowGatherer<kGatherA ? 2 : 4> gatherer(p, kGatherA ? m : n, kGatherA ? p.m : p.n, tile.row,
+                                           kGathered == GatheredOperand::kNone ? tile.row : tile.row_end);
+    for (int row = tile.row; row < tile.row_end; row += 64, at.advance()) {
+      const uint32_t full = pipe.full(at.stage);
+      barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+      if (threadIdx.x == 0) {
+        barrier_arrive_expect(full, kBulkBytes);
+        if (!kGatherA) load_rows<2>(pipe.a(at.stage), p.a, full, m, row, tile.row_end);
+        if (!kGatherB) load_rows<4>(pipe.b(at.stage), p.b, full, n, row, tile.row_end);
+      }
+      if constexpr (kGathered != GatheredOperand::kNone) {
+        __syncwarp();
+        gatherer.copy(kGatherA ? pipe.a(at.stage) : pipe.b(at.stage));
+        barrier_arrive_after_copies(full);
+      }
+    }
+  }
+}
+
+/// A warpgroup's 64 x 256 of a tile of dW, in panels of 64 rows x 128 bytes.
+class WgradStore {
+ public:
+  __device__ WgradStore(const WgradParams& p, uint32_t staging, int warpgroup)
+      : p_(p), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+
+  __device__ void store(const WgradTile& tile, const float (&acc)[128]) {
+    if (p_.output == WgradOutput::kBf16) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t buffer = acquire();
+#pragma unroll
+        for (int group = 0; group < 4; ++group) {
+          const float* x = acc + i * 32 + group * 8;
+          store_matrices(buffer + panels_.offset(group),
+                         {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])});
+        }
+        send(tile, buffer, i * 64);
+      }
+    } else {
+      const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const uint32_t buffer = acquire();
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float* x = acc + i * 16 + j * 4;
+          const uint32_t address = buffer + swizzled(row, j * 2 + lane % 4 / 2) + lane % 2 * 8;
+          store_shared(address, x[0], x[1]);
+          store_shared(address + 8 * 128, x[2], x[3]);
+        }
+        send(tile, buffer, i * 32);
+      }
+    }
+  }
+
+  /// An expert without rows.
+  __device__ void store_zeros(const WgradTile& tile) {
+    if (p_.update == WgradUpdate::kAdd) return;
+    const uint32_t buffer = acquire();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_shared_zeros(buffer + (threadIdx.x % 128) * 16 + i * 2048);
+    const int width = p_.output == WgradOutput::kBf16 ? 64 : 32;
+    panels_.publish();
+    if (panels_.leader()) {
+      for (int column = 0; column < kTileColumns; column += width) copy_out(tile, buffer, column);
+      tma_store_commit();
+    }
+  }
+
+ private:
+  /// A panel that the copy engine has read, for all threads of the warpgroup.
+  __device__ uint32_t acquire() {
+    if (panels_.leader()) tma_store_wait_read<1>();
+    panels_.sync();
+    return panels_.buffer(turn_ ^= 1);
+  }
+
+  __device__ void send(const WgradTile& tile, uint32_t buffer, int column) {
+    panels_.publish();
+    if (panels_.leader()) {
+      copy_out(tile, buffer, column);
+      tma_store_commit();
+    }
+  }
+
+  __device__ void copy_out(const WgradTile& tile, uint32_t buffer, int column) {
+    const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + warpgroup_ * 64;
+    if (p_.update == WgradUpdate::kStore)
+      tma_store(p_.dw, buffer, x, y, tile.expert);
+    else
+      tma_reduce_add(p_.dw, buffer, x, y, tile.expert);
+  }
+
+  const WgradParams& p_;
+  Panels panels_;
+  int warpgroup_;
+  int turn_ = 1;
+};
+
+template <GatheredOperand kGathered>
+__global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constant__ WgradParams params) {
+  constexpr bool kGathers = kGathered != GatheredOperand::kNone;
+  const WgradPipe pipe{shared_address(dynamic_shared<void>())};
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.dw);
+    pipe.init_barriers(kGathers ? 128 : 0);
+  }
+  __syncthreads();
+
+  if (threadIdx.x < 128) {
+    registers_lower<kGathers ? 88 : 40>();
+    load_wgrad<kGathered>(params, pipe);
+    return;
+  }
+  registers_raise<kGathers ? 208 : 232>();
+  const int warpgroup = threadIdx.x / 128 - 1;
+  Accumulator<WgradPipe, Major::kMN, Major::kMN> accumulator(pipe, warpgroup);
+  WgradStore out(params, pipe.staging(warpgroup), warpgroup);
+  WgradTile tile;
+  for (auto schedule = params.schedule(); schedule.next(tile);) {
+    const int num_blocks = (tile.row_end - tile.row + 63) / 64;
+    if (num_blocks == 0) {
+      out.store_zeros(tile);
+      continue;
+    }
+    float acc[128];
+    for (int block = 0; block < num_blocks; ++block) accumulator.step(acc, block);
+    accumulator.finish(acc);
+    out.store(tile, acc);
+  }
+  tma_store_wait<0>();
+}
+
+}  // namespace scatterlm::kernels

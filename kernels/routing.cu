@@ -1,0 +1,138 @@
+// Counting sort in two kernels. The slots are cut into pieces, one block each. count_kernel counts the experts of its piece. In
+// place_kernel a block knows from all counts where its slots of each expert begin; its warps count their parts of the piece,
+// and then each slot's place is that of its warp plus its rank among the warp's slots of the same expert.
+#include "kernels/routing.h"
+
+#include <algorithm>
+
+#include "kernels/device/launch.cuh"
+#include "kernels/device/ptx.cuh"
+#include "kernels/grouped_gemm.h"
+
+namespace scatterlm::kernels {
+namespace {
+
+constexpr const char* kOp = "routing";
+constexpr int kMaxExperts = 4096, kMaxPieces = 128, kWarps = 8;
+
+struct RoutingParams {
+  RoutingArgs args;
+  int pieces;
+  int piece_rows;   ///< a multiple of 32 kWarps
+  int32_t* counts;  ///< [pieces, E]
+};
+
+int pieces_of(int64_t num_rows) { return static_cast<int>(std::clamp<int64_t>((num_rows + 1023) / 1024, 1, kMaxPieces)); }
+
+__global__ void __launch_bounds__(kWarps * 32) count_kernel(const __grid_constant__ RoutingParams p) {
+  auto* count = dynamic_shared<int32_t>();
+  const int num_experts = static_cast<int>(p.args.num_experts);
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) count[e] = 0;
+  __syncthreads();
+  const int64_t begin = int64_t{blockIdx.x} * p.piece_rows, end = min(begin + p.piece_rows, p.args.num_rows);
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) atomicAdd(count + p.args.ids_R[i], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) p.counts[int64_t{blockIdx.x} * num_experts + e] = count[e];
+}
+
+/// first[e] = first row of this piece's slots of expert e. Block 0 also writes the offsets.
+__device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t* totals) {
+  const int num_experts = static_cast<int>(p.args.num_experts);
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) {
+    int before = 0, total = 0;
+    for (int piece = 0; piece < p.pieces; ++piece) {
+      const int count = p.counts[int64_t{piece} * num_experts + e];
+      before += piece < static_cast<int>(blockIdx.x) ? count : 0;
+      total += count;
+    }
+    first[e] = before;
+    totals[e] = total;
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  const int lane = threadIdx.x;
+  int rows = 0, tiles = 0;  // of the experts before this group of 32
+  for (int group = 0; group < num_experts; group += 32) {
+    const int e = group + lane, total = e < num_experts ? totals[e] : 0;
+    int row_sum = total, tile_sum = (total + kTileRows - 1) / kTileRows;
+    for (int step = 1; step < 32; step *= 2) {
+      const int more_rows = __shfl_up_sync(~0u, row_sum, step), more_tiles = __shfl_up_sync(~0u, tile_sum, step);
+      if (lane >= step) {
+        row_sum += more_rows;
+        tile_sum += more_tiles;
+      }
+    }
+    if (e < num_experts) {
+      first[e] += rows + row_sum - total;
+      if (blockIdx.x == 0) {
+        p.args.offsets_E1[e + 1] = rows + row_sum;
+        p.args.tile_offsets_E1[e + 1] = tiles + tile_sum;
+      }
+    }
+    rows += __shfl_sync(~0u, row_sum, 31);
+    tiles += __shfl_sync(~0u, tile_sum, 31);
+  }
+  if (blockIdx.x == 0 && lane == 0) p.args.offsets_E1[0] = p.args.tile_offsets_E1[0] = 0;
+}
+
+/// Shared memory: first [E], then one count [E] for each warp.
+__global__ void __launch_bounds__(kWarps * 32) place_kernel(const __grid_constant__ RoutingParams p) {
+  auto* first = dynamic_shared<int32_t>();
+  const int num_experts = static_cast<int>(p.args.num_experts), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int32_t* warp_count = first + num_experts;
+  find_first_rows(p, first, warp_count);
+  __syncthreads();
+  for (int i = threadIdx.x; i < kWarps * num_experts; i += blockDim.x) warp_count[i] = 0;
+  __syncthreads();
+
+  const int warp_rows = p.piece_rows / kWarps;
+  const int64_t begin = int64_t{blockIdx.x} * p.piece_rows + int64_t{warp} * warp_rows;
+  const int64_t end = min(begin + warp_rows, p.args.num_rows);
+  int32_t* own = warp_count + warp * num_experts;
+  for (int64_t i = begin + lane; i < end; i += 32) atomicAdd(own + p.args.ids_R[i], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) {
+    int row = first[e];
+    for (int w = 0; w < kWarps; ++w) {
+      const int count = warp_count[w * num_experts + e];
+      warp_count[w * num_experts + e] = row;
+      row += count;
+    }
+  }
+  __syncthreads();
+
+  for (int64_t group = begin; group < end; group += 32) {
+    const int64_t slot = group + lane;
+    const int expert = slot < end ? p.args.ids_R[slot] : -1;
+    const unsigned same = __match_any_sync(~0u, expert);
+    if (expert >= 0) {
+      const int row = own[expert] + __popc(same & ((1u << lane) - 1));
+      p.args.sorted_R[row] = static_cast<int32_t>(slot);
+      p.args.tokens_R[row] = static_cast<int32_t>(slot / p.args.top_k);
+      p.args.inverse_R[slot] = row;
+    }
+    __syncwarp();
+    if (expert >= 0 && lane == __ffs(same) - 1) own[expert] += __popc(same);
+    __syncwarp();
+  }
+}
+
+}  // namespace
+
+int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts) { return pieces_of(num_rows) * num_experts * 4; }
+
+void make_routing(const RoutingArgs& args, cudaStream_t stream) {
+  if (args.num_experts < 1 || args.num_experts > kMaxExperts)
+    throw KernelError("[routing] num_experts must be 1.." + std::to_string(kMaxExperts) + ", got " +
+                      std::to_string(args.num_experts));
+  if (args.num_rows >= int64_t{1} << 31)
+    throw KernelError("[routing] T*K must be below 2^31, got " + std::to_string(args.num_rows));
+  RoutingParams params{.args = args, .pieces = pieces_of(args.num_rows), .counts = static_cast<int32_t*>(args.workspace)};
+  const int64_t rows = (args.num_rows + params.pieces - 1) / params.pieces;
+  params.piece_rows = static_cast<int>((rows + kWarps * 32 - 1) / (kWarps * 32) * (kWarps * 32));
+  const auto bytes = static_cast<uint32_t>(args.num_experts * 4);
+  launch(kOp, count_kernel, params.pieces, kWarps * 32, bytes, params, stream);
+  launch(kOp, place_kernel, params.pieces, kWarps * 32, bytes * (1 + kWarps), params, stream);
+}
+
+}  // namespace scatterlm::kernels

@@ -1,0 +1,105 @@
+// The part of CUDA C++ that kernels/ uses, for a host compiler: built-in variables, warp functions, types. See machine.h.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+#include "tests/kernels/emulated/machine.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) alignas(n)
+
+using cudaStream_t = void*;
+using cudaError_t = int;
+constexpr cudaError_t cudaSuccess = 0;
+enum cudaMemcpyKind { cudaMemcpyDefault };
+inline const char* cudaGetErrorString(cudaError_t) { return "error"; }
+inline cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFree(void* pointer) {
+  std::free(pointer);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return cudaMemset(to, value, bytes); }
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+
+struct alignas(64) CUtensorMap {
+  const char* data;
+  int rank, element_bytes;
+  int64_t dim[4], stride[4];  ///< bytes, from the innermost dimension
+  int32_t box[4];
+};
+
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+
+inline emulated::Index& threadIdx = emulated::thread_index;
+inline emulated::Index& blockIdx = emulated::block_index;
+inline emulated::Index& blockDim = emulated::block_dim;
+inline emulated::Index& gridDim = emulated::grid_dim;
+
+inline void __syncthreads() { emulated::named_barrier_sync(0, static_cast<int>(blockDim.x)); }
+inline void __syncwarp() { emulated::warp_exchange(0); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  static_assert(sizeof(T) == 4);
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  bits = static_cast<uint32_t>(emulated::warp_exchange(bits)[lane & 31]);
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, int step) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return __shfl_sync(mask, value, lane < step ? lane : lane - step);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ bits);
+}
+inline unsigned __match_any_sync(unsigned, int value) {
+  const auto* values = emulated::warp_exchange(static_cast<uint32_t>(value));
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane) same |= (values[lane] == static_cast<uint32_t>(value) ? 1u : 0u) << lane;
+  return same;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+inline void atomicAdd(int32_t* address, int32_t value) { *address += value; }
+
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <class A, class B>
+std::common_type_t<A, B> min(A a, B b) {
+  return a < b ? a : b;
+}
+template <class A, class B>
+std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? b : a;
+}

@@ -1,0 +1,1 @@
+#include "tests/kernels/emulated/cuda_language.h"

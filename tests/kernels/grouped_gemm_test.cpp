@@ -1,0 +1,91 @@
+#include "kernels/grouped_gemm.h"
+
+#include "kernels/error.h"
+#include "tests/catch.h"
+#include "tests/kernels/cases.h"
+#include "tests/kernels/oracle.h"
+#include "tests/kernels/tags.h"
+
+namespace scatterlm::kernels::test {
+namespace {
+
+struct Widths {
+  int n, k;
+};
+
+/// Below one tile, tile edges in both widths, fewer blocks of k than the epilogue has panels, more of both.
+std::vector<Widths> widths() { return {{8, 8}, {256, 64}, {328, 200}, {264, 456}}; }
+
+using Gemm = void (*)(const GroupedGemmArgs&, void*, cudaStream_t);
+
+struct Inputs {
+  Inputs(const Experts& experts, Widths w, bool gathered)
+      : a(randn(size_t(gathered ? kTokens : experts.num_rows()) * w.k, 1)),
+        b(randn(size_t(experts.num_experts()) * w.n * w.k, 2, 1 / std::sqrt(float(w.k)))),
+        rows(gathered ? random_rows(experts.num_rows(), kTokens, 3) : std::vector<int32_t>()) {}
+  static constexpr int kTokens = 70;
+  std::vector<Bf16> a, b;
+  std::vector<int32_t> rows;
+};
+
+std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms) {
+  const DeviceExperts device(experts);
+  const Buffer<Bf16> a(in.a), b(in.b);
+  const Buffer<int32_t> rows(in.rows);
+  const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
+  gemm({device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms}, c.data(), nullptr);
+  return c.host();
+}
+
+}  // namespace
+
+TEST_CASE("grouped_gemm: values", KERNEL_TAGS) {
+  const auto experts = GENERATE(from_range(expert_tables()));
+  const auto w = GENERATE(from_range(widths()));
+  const bool gathered = GENERATE(false, true), transposed = GENERATE(false, true);
+  INFO("rows " << experts.num_rows() << ", n " << w.n << ", k " << w.k << ", gathered " << gathered << ", transposed "
+               << transposed);
+  const Inputs in(experts, w, gathered);
+  const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
+  REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3), expected) < 1.2);
+}
+
+TEST_CASE("grouped_gemm: the same bits on any number of blocks, twice", KERNEL_TAGS) {
+  const auto experts = expert_tables()[0];
+  const Widths w{328, 200};
+  const Inputs in(experts, w, true);
+  const auto first = run(grouped_gemm_fwd, experts, w, in, 1);
+  for (const int num_sms : {1, 4, 132}) REQUIRE(run(grouped_gemm_fwd, experts, w, in, num_sms) == first);
+}
+
+TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
+  const Widths w{264, 72};
+  for (const auto& experts : {Experts({0, 0}), Experts(std::vector<int>(300, 0)), [] {
+                                std::vector<int> counts(700, 0);
+                                counts[1] = counts[350] = counts[699] = 3;
+                                return Experts(counts);
+                              }()}) {
+    const Inputs in(experts, w, false);
+    const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
+    const auto actual = run(grouped_gemm_fwd, experts, w, in, 2);
+    REQUIRE((experts.num_rows() == 0 || rounding_errors(actual, expected) < 1.2));
+  }
+}
+
+TEST_CASE("grouped_gemm: what the copy engine cannot take is refused", KERNEL_TAGS) {
+  const Experts experts({4});
+  const DeviceExperts device(experts);
+  const Buffer<Bf16> a(size_t{256}), b(size_t{256}), c(size_t{256});
+  const GroupedGemmArgs good{device.rows, a.data(), nullptr, b.data(), 8, 16, 1};
+  auto odd = good;
+  odd.k = 12;
+  REQUIRE_THROWS_WITH(grouped_gemm_fwd(odd, c.data(), nullptr),
+                      "[grouped_gemm_fwd] rows of a must be multiples of 8 elements, got 12");
+  auto crooked = good;
+  crooked.a = a.data() + 1;
+  REQUIRE_THROWS_WITH(grouped_gemm_dgrad(crooked, c.data(), nullptr), "[grouped_gemm_dgrad] a must be aligned to 16 bytes");
+  REQUIRE_THROWS_WITH(grouped_gemm_activation_fwd(good, Activation::kGelu, c.data(), c.data(), nullptr),
+                      "[grouped_gemm_activation_fwd] rows of a must be named by a_rows");
+}
+
+}  // namespace scatterlm::kernels::test

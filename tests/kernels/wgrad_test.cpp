@@ -1,0 +1,96 @@
+#include "kernels/grouped_gemm.h"
+#include "tests/catch.h"
+#include "tests/kernels/cases.h"
+#include "tests/kernels/oracle.h"
+#include "tests/kernels/tags.h"
+
+namespace scatterlm::kernels::test {
+namespace {
+
+constexpr int kTokens = 70;
+
+/// Row 0 of a gathered operand is NaN and no row asks for it: what pads an expert's rows must be zeros, not some row.
+std::vector<Bf16> operand(const Experts& experts, bool gathered, int width, unsigned seed) {
+  auto values = randn(size_t(gathered ? kTokens : experts.num_rows()) * width, seed);
+  if (gathered) std::fill_n(values.begin(), width, Bf16{0x7FC0});
+  return values;
+}
+std::vector<int32_t> rows_but_0(const Experts& experts) {
+  auto rows = random_rows(experts.num_rows(), kTokens - 1, 3);
+  for (auto& row : rows) ++row;
+  return rows;
+}
+
+struct Problem {
+  Experts experts;
+  int m, n;
+  bool gather_a, gather_b;
+  std::vector<Bf16> a = operand(experts, gather_a, m, 1), b = operand(experts, gather_b, n, 2);
+  std::vector<int32_t> rows = rows_but_0(experts);
+  std::vector<int32_t> a_rows = gather_a ? rows : std::vector<int32_t>(), b_rows = gather_b ? rows : std::vector<int32_t>();
+};
+
+template <class T>
+std::vector<T> run(const Problem& p, WgradUpdate update, const std::vector<T>& before) {
+  const DeviceExperts device(p.experts);
+  const Buffer<Bf16> a(p.a), b(p.b);
+  const Buffer<int32_t> rows(p.rows);
+  const Buffer<T> dw(before);
+  grouped_gemm_wgrad({.experts = device.rows,
+                      .a = a.data(),
+                      .a_rows_R = p.gather_a ? rows.data() : nullptr,
+                      .b = b.data(),
+                      .b_rows_R = p.gather_b ? rows.data() : nullptr,
+                      .m = p.m,
+                      .n = p.n,
+                      .dw = dw.data(),
+                      .output = sizeof(T) == 2 ? WgradOutput::kBf16 : WgradOutput::kFp32,
+                      .update = update,
+                      .num_sms = 3},
+                     nullptr);
+  return dw.host();
+}
+
+/// NaN everywhere: a store must write every element, also those of experts without rows.
+template <class T>
+std::vector<T> poisoned(size_t size) {
+  std::vector<T> values(size);
+  std::memset(static_cast<void*>(values.data()), 0xFF, size * sizeof(T));
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("grouped_gemm_wgrad: values", KERNEL_TAGS) {
+  const auto experts = GENERATE(from_range(expert_tables()));
+  const auto [m, n] = GENERATE(std::pair{8, 8}, std::pair{136, 264}, std::pair{200, 72});
+  const int gathered = GENERATE(0, 1, 2);
+  INFO("rows " << experts.num_rows() << ", m " << m << ", n " << n << ", gathered " << gathered);
+  const Problem p{experts, m, n, gathered == 1, gathered == 2};
+  const auto expected = oracle::wgrad(experts, p.a, p.a_rows, p.b, p.b_rows, m, n);
+  REQUIRE(rounding_errors(run(p, WgradUpdate::kStore, poisoned<Bf16>(expected.size())), expected) < 1.2);
+  const auto fp32 = run(p, WgradUpdate::kStore, poisoned<float>(expected.size()));
+  REQUIRE(relative_error(fp32, expected) < 1e-5);
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (experts.counts[i / (size_t(m) * n)] == 0) REQUIRE(fp32[i] == 0.0f);
+}
+
+TEST_CASE("grouped_gemm_wgrad: adds to what is there", KERNEL_TAGS) {
+  const Problem p{expert_tables()[0], 136, 264, false, true};
+  const auto product = oracle::wgrad(p.experts, p.a, p.a_rows, p.b, p.b_rows, p.m, p.n);
+  const auto before = randn(product.size(), 4, 10);
+  auto expected = product;
+  std::vector<float> before_fp32(before.size());
+  for (size_t i = 0; i < before.size(); ++i) expected[i] += before_fp32[i] = to_float(before[i]);
+  REQUIRE(relative_error(run(p, WgradUpdate::kAdd, before_fp32), expected) < 1e-5);
+  REQUIRE(rounding_errors(run(p, WgradUpdate::kAdd, before), expected) < 1.5);  // rounded twice
+}
+
+TEST_CASE("grouped_gemm_wgrad: no rows at all", KERNEL_TAGS) {
+  const Problem p{Experts({0, 0}), 16, 24, true, false};
+  const size_t size = 2 * 16 * 24;
+  REQUIRE(run(p, WgradUpdate::kStore, poisoned<float>(size)) == std::vector<float>(size, 0.0f));
+  REQUIRE(run(p, WgradUpdate::kAdd, std::vector<float>(size, 3.0f)) == std::vector<float>(size, 3.0f));
+}
+
+}  // namespace scatterlm::kernels::test
