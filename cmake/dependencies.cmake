@@ -1,17 +1,5 @@
-# Everything from outside: LibTorch (imported as scatterlm::torch) and packaged libraries.
+# What is linked from outside: LibTorch (imported as scatterlm::torch) and packaged libraries.
 # LibTorch is linked directly: find_package(Torch) of a CUDA wheel fails without a toolkit and picks its own architectures.
-
-if(NOT CMAKE_PREFIX_PATH)
-  file(GLOB venv_torch ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
-  set(CMAKE_PREFIX_PATH ${venv_torch})
-endif()
-list(TRANSFORM CMAKE_PREFIX_PATH REPLACE "/share/cmake/?(Torch)?$" "" OUTPUT_VARIABLE torch_roots)
-find_path(TORCH_INCLUDE torch/csrc/api/include/torch/torch.h PATHS ${torch_roots} PATH_SUFFIXES include NO_DEFAULT_PATH)
-if(NOT TORCH_INCLUDE)
-  message(FATAL_ERROR "LibTorch not found: run scripts/quickstart, or name one with -DCMAKE_PREFIX_PATH=DIR (searched: ${torch_roots})")
-endif()
-get_filename_component(TORCH_ROOT ${TORCH_INCLUDE} DIRECTORY)
-set(TORCH_LIB ${TORCH_ROOT}/lib)
 
 add_library(scatterlm_torch INTERFACE)
 add_library(scatterlm::torch ALIAS scatterlm_torch)
@@ -20,9 +8,6 @@ target_link_libraries(scatterlm_torch INTERFACE ${TORCH_LIB}/libtorch_cpu.so ${T
 # c10d's headers are empty without this; it changes no layout.
 target_compile_definitions(scatterlm_torch INTERFACE USE_DISTRIBUTED USE_C10D)
 if(SCATTERLM_CUDA)
-  if(NOT EXISTS ${TORCH_LIB}/libtorch_cuda.so)
-    message(FATAL_ERROR "${TORCH_LIB} has no libtorch_cuda.so: use a CUDA build of LibTorch, or -DSCATTERLM_CUDA_ARCHITECTURES=off")
-  endif()
   # Nothing refers to a symbol of libtorch_cuda: its kernels register themselves when it is loaded.
   target_link_libraries(scatterlm_torch INTERFACE
     -Wl,--push-state,--no-as-needed ${TORCH_LIB}/libtorch_cuda.so ${TORCH_LIB}/libc10_cuda.so -Wl,--pop-state)

@@ -2,7 +2,8 @@
 # The set-up behind scripts/quickstart and scripts/test: system packages, .venv, CMake, LibTorch, configure and build.
 # Sourced by them. Long output goes to build/NAME.log; its end is shown when the step fails.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly kStartFolder=$PWD
+CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build
 
 readonly kTorch=torch==2.11.0
@@ -72,26 +73,40 @@ install_packages() {
   logged apt_install "installing $missing" "${apt[@]}" install -y --no-install-recommends $missing ccache mold
 }
 
-# pip_install REQUIREMENT...: into .venv. A requirement is noted only when it is complete, so an interrupted run repeats it.
-pip_install() {
-  local requirement missing=()
-  for requirement in "$@"; do
-    grep -qxF "$requirement" .venv/complete.txt 2>/dev/null || missing+=("$requirement")
-  done
+pip_install() {  # pip_install REQUIREMENT...: into .venv
+  local missing
+  mapfile -t missing < <(missing_requirements "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
   logged pip "installing ${missing[*]} into .venv" install_into_venv "${missing[@]}"
-  printf '%s\n' "${missing[@]}" >>.venv/complete.txt
 }
 
-install_into_venv() {
+# Prints the requirements that .venv does not meet with every file in place. pip writes RECORD, the list of files, last.
+missing_requirements() {
+  local check='
+import importlib.metadata, re, sys
+for requirement in sys.argv[1:]:
+    name, pinned = re.fullmatch(r"([\w-]+)(?:==(.*)|.*)", requirement).groups()
+    try:
+        package = importlib.metadata.distribution(name)
+        whole = bool(package.files) and all(f.locate().exists() for f in package.files if f.suffix != ".pyc")
+    except importlib.metadata.PackageNotFoundError:
+        whole = False
+    if not whole or (pinned and package.version.split("+")[0] != pinned):
+        print(requirement)'
+  .venv/bin/python -c "$check" "$@" 2>/dev/null || printf '%s\n' "$@"
+}
+
+install_into_venv() {  # --force-reinstall: pip takes a package for installed whose files are gone
   python3 -m venv .venv &&
-    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off "$@"
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off --force-reinstall "$@"
 }
 
 # Sets torch_root: the LibTorch that CMAKE_PREFIX_PATH names, otherwise PyPI's in .venv (2.5 GB to download).
 find_torch() {
-  local prefix
-  for prefix in $(tr ':;' '  ' <<<"${CMAKE_PREFIX_PATH:-}"); do
+  local prefix prefixes
+  IFS=':;' read -ra prefixes <<<"${CMAKE_PREFIX_PATH:-}"
+  for prefix in "${prefixes[@]}"; do
+    [[ $prefix = /* ]] || prefix=$kStartFolder/$prefix
     prefix=${prefix%/}
     prefix=${prefix%/Torch}
     torch_root=${prefix%/share/cmake}
@@ -110,6 +125,25 @@ find_cmake() {
   else
     pip_install 'cmake<5'
     cmake=.venv/bin/cmake
+  fi
+}
+
+# Prints the architectures that this machine's GPU needs: Hopper its own, others 8.0, which every later chip runs too.
+detect_architectures() {
+  local capability
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -V | head -n 1 || true)
+  if [[ $capability != [0-9]*.* ]]; then
+    echo off
+  elif [[ $capability == [1-7].* ]]; then
+    echo "the GPU has compute capability $capability, and 8.0 is the least: building for the CPU" >&2
+    echo off
+  elif ! PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null; then
+    echo "there is a GPU but no CUDA toolkit (nvcc): building for the CPU" >&2
+    echo off
+  elif [ "$capability" = 9.0 ]; then
+    echo 90a
+  else
+    echo 80
   fi
 }
 

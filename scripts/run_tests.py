@@ -17,6 +17,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPORTS = ROOT / "build/reports"
 TIME_LIMIT = 1500  # seconds of one job: ten times what the longest takes
 
+ENV = {"OMP_NUM_THREADS": "1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+# What the program with sanitizers runs too: bad input, killing and going on, losses. 2 minutes of a core.
+SANITIZED_CLI = [f"tests/cli/test_{name}.py" for name in ("errors", "resume", "training")]
+
 
 @dataclasses.dataclass
 class Result:
@@ -77,21 +81,26 @@ def catch2_job(preset, folder, gpu):
     without_gpu = "~[gpu]~[.]"  # hidden cases too: a filter of its own makes Catch2 version 2 run them
     if skipped and not count_cases(program, without_gpu):
         return Result(skipped=skipped)
-    env = {"OMP_NUM_THREADS": "1", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    result = run_job(name, [program, *([] if gpu else [without_gpu]), "--reporter", "junit", "--out", REPORTS / f"{name}.xml"], env)
+    command = [program, *([] if gpu else [without_gpu]), "--reporter", "junit", "--out", REPORTS / f"{name}.xml"]
+    result = run_job(name, command, ENV)
     result.skipped += skipped
     return result
 
 
-def pytest_job():
-    return run_job("pytest", [sys.executable, "-m", "pytest", "tests", f"--junitxml={REPORTS}/pytest.xml", "-q"], {})
+def pytest_job(name, tests, env):
+    return run_job(name, [sys.executable, "-m", "pytest", *tests, f"--junitxml={REPORTS}/{name}.xml", "-q"], env)
 
 
 def plan(builds):
     """(name, callable) of every job; the slow ones first, so that the last job to end is a short one."""
     gpu = has_gpu()
     folders = sorted({path.parent.name for path in ROOT.glob("tests/*/*_test.cpp")})
-    jobs = [("pytest", pytest_job)] if builds.get("release") == 0 else []
+    jobs = []
+    if builds.get("release") == 0:
+        jobs.append(("pytest", lambda: pytest_job("pytest", ["tests"], {})))
+    if builds.get("sanitize") == 0:
+        env = {**ENV, "SCATTERLM_BINARY": str(ROOT / "build/sanitize/bin/scatterlm")}
+        jobs.append(("sanitize cli", lambda: pytest_job("sanitize_cli", SANITIZED_CLI, env)))
     for preset in ("sanitize", "release"):
         if builds.get(preset) == 0:
             programs = folders + ["kernels_gpu"] * (ROOT / "build" / preset / "bin/test_kernels_gpu").is_file()

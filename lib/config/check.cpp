@@ -163,7 +163,7 @@ class Checker {
   void check_ignored() const {
     for (const auto& [path, setting] : settings_) {
       for (const Ignored& ignored : ignored_) {
-        if (!ignored.covers(path)) continue;
+        if (!ignored.covers(path) || setting.is_taken_back()) continue;
         fail_user("{}: key '{}' has no effect: {}; remove it, or add --set {}=null", setting.place(), path, ignored.reason,
                   ignored.path);
       }

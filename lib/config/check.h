@@ -10,6 +10,7 @@ namespace scatterlm {
 /// A key or group without effect.
 struct Ignored {
   std::string path;
+  std::string cause;  ///< the key whose value takes the effect away
   std::string reason;
 
   bool covers(const std::string& key) const { return key == path || key.starts_with(path + "."); }

@@ -83,7 +83,8 @@ struct TrainConfig {
     v.key("deterministic", deterministic, "same seed, same bits; auto: true on a CPU, false on a GPU");
     v.key("threads", threads, "CPU threads; 0 = all cores", Range{0, 1024});
     v.key("eval_interval", eval_interval, "steps between evaluations; 0 = only at the end", Range{0, 1e12});
-    v.key("eval_tokens", eval_tokens, "tokens of one evaluation; 0 = the whole validation set", Range{0, 1e15});
+    v.key("eval_tokens", eval_tokens, "tokens of one evaluation, spread evenly over the validation set; 0 = all of it",
+          Range{0, 1e15});
     v.key("max_nonfinite_steps", max_nonfinite_steps,
           "stop after this many steps in a row with a loss or gradient that is not finite", Range{1, 1e9});
     v.key("max_minutes", max_minutes, "save and stop with exit code 75 after this time; 0 = no limit", Range{0, 1e9});

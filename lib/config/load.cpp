@@ -27,27 +27,46 @@ std::string read_text(const std::string& path) {
 
 /// The pattern and the number of layers, whichever was given, determine each other.
 void resolve_layers(const Settings& settings, ModelConfig& model) {
-  const auto pattern = settings.find("model.layers");
-  if (pattern == settings.end()) {
+  const Setting* pattern = find_setting(settings, "model.layers");
+  if (!pattern) {
     model.layers = fmt::format("gqa+moe*{}", model.num_hidden_layers);
     return;
   }
   try {
     const std::vector<LayerKind> layers = parse_layers(model.layers);
-    if (!settings.contains("model.num_hidden_layers")) model.num_hidden_layers = std::ssize(layers);
+    if (!find_setting(settings, "model.num_hidden_layers")) model.num_hidden_layers = std::ssize(layers);
   } catch (const Error& error) {
-    fail_user("{}: key 'model.layers': {}", pattern->second.place(), error.what());
+    fail_user("{}: key 'model.layers': {}", pattern->place(), error.what());
   }
+}
+
+Config read_config(const Settings& settings) {
+  Config config;
+  Reader reader(settings);
+  config.visit(reader);
+  resolve_layers(settings, config.model);
+  return config;
+}
+
+/// What an option switches off in the file needs no option of its own: --set data.validation=null ends train.eval_interval too.
+/// True if there was something.
+bool drop_switched_off(const Config& config, Settings& settings) {
+  size_t dropped = 0;
+  for (const Ignored& ignored : ignored_keys(config)) {
+    const auto cause = settings.find(ignored.cause);
+    if (cause == settings.end() || !cause->second.is_option()) continue;
+    dropped +=
+        std::erase_if(settings, [&](const auto& entry) { return ignored.covers(entry.first) && !entry.second.is_option(); });
+  }
+  return dropped > 0;
 }
 
 }  // namespace
 
 Config parse_config(const std::string& text, const std::string& origin, const std::vector<std::string>& sets) {
-  const Settings settings = read_settings(text, origin, sets);
-  Config config;
-  Reader reader(settings);
-  config.visit(reader);
-  resolve_layers(settings, config.model);
+  Settings settings = read_settings(text, origin, sets);
+  Config config = read_config(settings);
+  if (drop_switched_off(config, settings)) config = read_config(settings);
   if (config.run.name.empty()) config.run.name = std::filesystem::path(origin).stem();
   check_config(config, settings, origin);
   return config;

@@ -26,8 +26,7 @@ class Reader {
 
   template <class T>
   void key(const char* name, T& field, const char*, const Range& range = {}) {
-    const auto found = settings_.find(prefix_ + name);
-    if (found != settings_.end()) read_value(found->second, range, field);
+    if (const Setting* setting = find_setting(settings_, prefix_ + name)) read_value(*setting, range, field);
   }
 
   template <class S>

@@ -79,10 +79,6 @@ YAML::Node parse_yaml(const std::string& text, const Source& source) {
   }
 }
 
-void take_back(const std::string& path, Settings& settings) {
-  std::erase_if(settings, [&](const auto& setting) { return setting.first == path || setting.first.starts_with(path + "."); });
-}
-
 void apply_set(const std::string& option, int number, const std::vector<KeyInfo>& keys, Settings& settings) {
   const Source source{.name = fmt::format("--set {}", one_line(option)), .set_number = number};
   const size_t equals = option.find('=');
@@ -91,8 +87,9 @@ void apply_set(const std::string& option, int number, const std::vector<KeyInfo>
   }
   const std::string path = option.substr(0, equals);
   const YAML::Node value = parse_yaml(option.substr(equals + 1), source);
-  if (value.IsNull() && find_key(keys, path)) {
-    take_back(path, settings);
+  const KeyInfo* key = find_key(keys, path);
+  if (value.IsNull() && key && key->is_group) {
+    std::erase_if(settings, [&](const auto& setting) { return setting.first.starts_with(path + "."); });
   } else {
     Flattener(source, keys, settings).add(path, YAML::Mark(), value);
   }
@@ -102,6 +99,11 @@ void apply_set(const std::string& option, int number, const std::vector<KeyInfo>
 
 std::string Source::place(const YAML::Mark& mark) const {
   return set_number == 0 && !mark.is_null() ? fmt::format("{}:{}", name, mark.line + 1) : name;
+}
+
+const Setting* find_setting(const Settings& settings, const std::string& path) {
+  const auto found = settings.find(path);
+  return found == settings.end() || found->second.is_taken_back() ? nullptr : &found->second;
 }
 
 std::string describe_node(const YAML::Node& node) {

@@ -26,12 +26,18 @@ struct Setting {
   YAML::Node value;
 
   std::string place() const { return source.place(mark); }
+  bool is_option() const { return source.set_number > 0; }
+  /// By `--set KEY=null`: the key has its default again.
+  bool is_taken_back() const { return is_option() && value.IsNull(); }
   bool is_after(const Setting& other) const {
     return std::pair(source.set_number, mark.pos) > std::pair(other.source.set_number, other.mark.pos);
   }
 };
 
 using Settings = std::map<std::string, Setting>;  // by path
+
+/// The setting that gives `path` its value; null if none does.
+const Setting* find_setting(const Settings& settings, const std::string& path);
 
 /// Keys of `text`, then of each "a.b=c" of `sets`; later wins and `a.b=null` takes a key or group back. Throws Error for YAML
 /// that cannot be read, unknown keys and keys given twice.

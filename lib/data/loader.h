@@ -35,11 +35,10 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-/// Every token of the validation files once, in file order: sequences of up to sequence_length, the last one of a file may be
-/// shorter.
+/// The validation files in sequences of sequence_length, in file order; the last one of a file may be shorter.
 class EvalReader {
  public:
-  /// max_tokens 0 = all.
+  /// max_tokens, rounded up to whole sequences, are taken at equal distances, so that every part of the files counts; 0 = all.
   EvalReader(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t max_tokens);
   ~EvalReader();
   /// Up to num_sequences sequences of equal length; false at the end. The call after that begins another pass.

@@ -71,7 +71,7 @@ at::Tensor GqaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
   k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
   const auto [keys, values] = with_cache(context, k, parts[2].unflatten(-1, {-1, width}));
-  return ops::linear(ops::attention(q, keys, values, context.document_BS).flatten(2), o_weight, o_bias);
+  return ops::linear(ops::attention(q, keys, values, context.mask).flatten(2), o_weight, o_bias);
 }
 
 MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
@@ -108,7 +108,7 @@ at::Tensor MoaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   q = ops::rope(q, cos, sin);
   k = ops::rope(k.unflatten(-1, {heads, width}), cos, sin);
   const auto [keys, values] = with_cache(context, k, kv[1].unflatten(-1, {heads, width}));
-  const auto mixed = ops::attention(q, keys, values, context.document_BS)
+  const auto mixed = ops::attention(q, keys, values, context.mask)
                          .view({batch, length, heads, top_k, width})
                          .transpose(2, 3)
                          .reshape({batch * length * top_k, heads * width});

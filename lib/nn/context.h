@@ -29,6 +29,7 @@ struct RouterStep {
 struct Context {
   int64_t layer = 0;                      ///< index of the layer that runs
   std::optional<at::Tensor> document_BS;  ///< attention stays inside a document
+  std::optional<at::Tensor> mask;         ///< what that means for every layer; Model::forward makes it
   KvCache* cache = nullptr;               ///< generation
   RouterStep* router_step = nullptr;      ///< training; without it routers add no loss and count nothing
 };

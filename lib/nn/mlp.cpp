@@ -2,29 +2,19 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/activation.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/moe_mlp.h"
 
 namespace scatterlm::nn {
 namespace {
 
-ops::ActivationKind kind_of(Activation activation) {
-  switch (activation) {
-    case Activation::kSwiglu: return ops::ActivationKind::kSwiglu;
-    case Activation::kGeglu: return ops::ActivationKind::kGeglu;
-    case Activation::kReglu: return ops::ActivationKind::kReglu;
-    case Activation::kRelu2: return ops::ActivationKind::kRelu2;
-    case Activation::kGelu: break;
-  }
-  return ops::ActivationKind::kGelu;
-}
-
 int64_t up_rows(Activation activation, int64_t width) { return is_gated(activation) ? 2 * width : width; }
 
 }  // namespace
 
 DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit)
-    : activation(kind_of(activation)) {
+    : activation(activation) {
   up_weight =
       unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
   down_weight = unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(init.residual), Decay::kYes);
@@ -52,7 +42,7 @@ MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const
 at::Tensor MoeMlp::forward(const at::Tensor& x_BSD, Context& context) {
   const auto x_TD = x_BSD.flatten(0, 1);
   const auto [gates_TK, routing] = router.forward(x_TD, context);
-  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates_TK, routing, kind_of(config.activation));
+  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates_TK, routing, config.activation);
   if (shared) out = out + shared->forward(x_TD);
   return out.view_as(x_BSD);
 }

@@ -7,7 +7,6 @@
 #include "lib/nn/context.h"
 #include "lib/nn/router.h"
 #include "lib/nn/unit.h"
-#include "lib/ops/activation.h"
 
 namespace scatterlm::nn {
 
@@ -16,7 +15,7 @@ struct DenseMlp {
   DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit);
   at::Tensor forward(const at::Tensor& x) const;
 
-  ops::ActivationKind activation;
+  Activation activation;
   at::Tensor up_weight;    ///< [2F, D] or [F, D]
   at::Tensor down_weight;  ///< [D, F]
 };

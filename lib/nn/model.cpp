@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "lib/ops/attention.h"
 #include "lib/ops/cross_entropy.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/rms_norm.h"
@@ -64,6 +65,7 @@ std::unique_ptr<DecoderLayer> Model::make_layer(int64_t index, LayerKind kind) {
 }
 
 at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
+  if (context.document_BS) context.mask = ops::document_mask(*context.document_BS, tokens_BS.size(1));
   auto x = at::embedding(embedding_, tokens_BS);
   for (size_t i = 0; i < layers_.size(); i++) {
     auto& layer = *layers_[i];

@@ -6,7 +6,7 @@ Router::Router(const RouterConfig& config, std::string name, int64_t num_experts
                Unit& unit, at::Device device)
     : config(config), name(std::move(name)), num_experts(num_experts) {
   options = {.num_experts_per_tok = top_k,
-             .score = config.score == RouterScore::kSigmoid ? ops::ScoreKind::kSigmoid : ops::ScoreKind::kSoftmax,
+             .score = config.score,
              .topk_before_softmax = config.topk_before_softmax,
              .norm_topk_prob = config.norm_topk_prob,
              .routed_scaling_factor = config.routed_scaling_factor};

@@ -48,13 +48,13 @@ struct Relu2 {
 };
 
 template <class Visitor>
-void visit_function(ActivationKind kind, Visitor&& visit) {
+void visit_function(Activation kind, Visitor&& visit) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return visit(Silu{});
-    case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return visit(Gelu{});
-    case ActivationKind::kReglu: return visit(Relu{});
-    case ActivationKind::kRelu2: return visit(Relu2{});
+    case Activation::kSwiglu: return visit(Silu{});
+    case Activation::kGeglu:
+    case Activation::kGelu: return visit(Gelu{});
+    case Activation::kReglu: return visit(Relu{});
+    case Activation::kRelu2: return visit(Relu2{});
   }
 }
 
@@ -87,7 +87,7 @@ SCATTERLM_VECTOR_CLONES void row_bwd(T* __restrict dgate, T* __restrict dup, con
 
 /// Calls row(Fn, pointer into h, pointer to its second half or null, r) for every row of h.
 template <class T, class Row>
-void for_activation_rows(const at::Tensor& h, ActivationKind kind, Row&& row) {
+void for_activation_rows(const at::Tensor& h, Activation kind, Row&& row) {
   const int64_t columns = h.size(1), half = is_gated(kind) ? columns / 2 : columns;
   const T* data = h.const_data_ptr<T>();
   visit_function(kind, [&](auto fn) {
@@ -100,7 +100,7 @@ void for_activation_rows(const at::Tensor& h, ActivationKind kind, Row&& row) {
   });
 }
 
-at::Tensor empty_like_half(const at::Tensor& h, ActivationKind kind) {
+at::Tensor empty_like_half(const at::Tensor& h, Activation kind) {
   return at::empty({h.size(0), is_gated(kind) ? h.size(1) / 2 : h.size(1)}, h.options());
 }
 
@@ -109,12 +109,12 @@ class ActivationFunction : public torch::autograd::Function<ActivationFunction> 
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& h, int64_t kind) {
     ctx->save_for_backward({h});
     ctx->saved_data["kind"] = kind;
-    return activation_fwd(h, static_cast<ActivationKind>(kind));
+    return activation_fwd(h, static_cast<Activation>(kind));
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
-    const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
+    const auto kind = static_cast<Activation>(ctx->saved_data["kind"].toInt());
     return {activation_bwd(grads[0].contiguous(), ctx->get_saved_variables()[0], kind), {}};
   }
 };
@@ -124,29 +124,29 @@ class ActivationFunction : public torch::autograd::Function<ActivationFunction> 
 namespace ref {
 namespace {
 
-at::Tensor function(const at::Tensor& x, ActivationKind kind) {
+at::Tensor function(const at::Tensor& x, Activation kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return at::silu(x);
-    case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return at::gelu(x, "tanh");
-    case ActivationKind::kReglu: return at::relu(x);
-    case ActivationKind::kRelu2: return at::relu(x).square();
+    case Activation::kSwiglu: return at::silu(x);
+    case Activation::kGeglu:
+    case Activation::kGelu: return at::gelu(x, "tanh");
+    case Activation::kReglu: return at::relu(x);
+    case Activation::kRelu2: return at::relu(x).square();
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }
 
-at::Tensor function_bwd(const at::Tensor& dy, const at::Tensor& x, ActivationKind kind) {
+at::Tensor function_bwd(const at::Tensor& dy, const at::Tensor& x, Activation kind) {
   switch (kind) {
-    case ActivationKind::kSwiglu: return at::silu_backward(dy, x);
-    case ActivationKind::kGeglu:
-    case ActivationKind::kGelu: return at::gelu_backward(dy, x, "tanh");
-    case ActivationKind::kReglu: return at::threshold_backward(dy, x, 0);
-    case ActivationKind::kRelu2: return dy * at::relu(x) * 2;
+    case Activation::kSwiglu: return at::silu_backward(dy, x);
+    case Activation::kGeglu:
+    case Activation::kGelu: return at::gelu_backward(dy, x, "tanh");
+    case Activation::kReglu: return at::threshold_backward(dy, x, 0);
+    case Activation::kRelu2: return dy * at::relu(x) * 2;
   }
   fail("[activation] no such kind: {}", static_cast<int>(kind));
 }
 
-at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationKind kind) {
+at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, Activation kind) {
   if (!is_gated(kind)) return function_bwd(da, h, kind);
   const auto halves = h.chunk(2, -1);
   return at::cat({function_bwd(da * halves[1], halves[0], kind), da * function(halves[0], kind)}, -1);
@@ -154,7 +154,7 @@ at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationK
 
 }  // namespace
 
-at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
+at::Tensor activation(const at::Tensor& h, Activation kind) {
   if (!is_gated(kind)) return function(h, kind);
   const auto halves = h.chunk(2, -1);
   return function(halves[0], kind) * halves[1];
@@ -162,7 +162,7 @@ at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
 
 }  // namespace ref
 
-at::Tensor activation_fwd(const at::Tensor& h, ActivationKind kind) {
+at::Tensor activation_fwd(const at::Tensor& h, Activation kind) {
   if (!h.is_cpu()) return ref::activation(h, kind);
   auto a = empty_like_half(h, kind);
   dispatch_float(h, "activation", [&](auto zero) {
@@ -176,7 +176,7 @@ at::Tensor activation_fwd(const at::Tensor& h, ActivationKind kind) {
   return a;
 }
 
-at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationKind kind) {
+at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, Activation kind) {
   if (!h.is_cpu()) return ref::activation_bwd(da, h, kind);
   auto dh = at::empty_like(h);
   dispatch_float(h, "activation", [&](auto zero) {
@@ -193,7 +193,7 @@ at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationK
 }
 
 GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R,
-                                         ActivationKind kind) {
+                                         Activation kind) {
   if (!h.is_cpu()) {
     const auto a = activation_fwd(h, kind);
     const auto gates_R1 = gates_R.unsqueeze(1);
@@ -222,7 +222,7 @@ GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at:
   return grad;
 }
 
-at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
+at::Tensor activation(const at::Tensor& h, Activation kind) {
   if (h.dim() < 1 || (is_gated(kind) && h.size(-1) % 2 != 0))
     fail("[activation] a gated pre-activation must be [..., 2F], got {}", shape_of(h));
   if (!h.is_cpu()) return ref::activation(h, kind);

@@ -2,25 +2,18 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <optional>
+#include "lib/config/choices.h"
 
 namespace scatterlm::ops {
 
-enum class ActivationKind { kSwiglu, kGeglu, kReglu, kRelu2, kGelu };
-
-/// Two halves in the last dimension of the pre-activation, gate first.
-constexpr bool is_gated(ActivationKind kind) {
-  return kind == ActivationKind::kSwiglu || kind == ActivationKind::kGeglu || kind == ActivationKind::kReglu;
-}
-
-/// h [..., 2F] (gated: f(gate) * up) or [..., F] -> [..., F]. GELU is the tanh form. Shazeer, arXiv 2002.05202; So et al.,
-/// 2109.08668 (relu2).
-at::Tensor activation(const at::Tensor& h, ActivationKind kind);
+/// h [..., 2F] (gated: gate first, f(gate) * up) or [..., F] -> [..., F]. GELU is the tanh form. Shazeer, arXiv 2002.05202; So
+/// et al., 2109.08668 (relu2).
+at::Tensor activation(const at::Tensor& h, Activation kind);
 
 /// The parts of `activation` for ops with their own backward: h [R, 2F or F] contiguous, outside of autograd.
-at::Tensor activation_fwd(const at::Tensor& h, ActivationKind kind);
+at::Tensor activation_fwd(const at::Tensor& h, Activation kind);
 /// da [R, F] -> gradient of h.
-at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, ActivationKind kind);
+at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, Activation kind);
 
 /// Backward of a = activation(h) followed by a gated sum, o = sum_r gates[r] W a[r], from the ungated da' = dO W.
 struct GatedActivationGrad {
@@ -29,10 +22,10 @@ struct GatedActivationGrad {
   at::Tensor dgates;   ///< [R]: <da', a>
 };
 GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at::Tensor& h, const at::Tensor& gates_R,
-                                         ActivationKind kind);
+                                         Activation kind);
 
 namespace ref {
-at::Tensor activation(const at::Tensor& h, ActivationKind kind);
+at::Tensor activation(const at::Tensor& h, Activation kind);
 }
 
 }  // namespace scatterlm::ops

@@ -8,24 +8,16 @@
 namespace scatterlm::ops {
 namespace {
 
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask) {
   if (q.dim() != 4 || k.dim() != 4 || k.size(0) != q.size(0) || k.size(3) != q.size(3) || k.size(2) < 1 ||
       q.size(2) % k.size(2) != 0)
     fail("[attention] q and k must be [B, Sq, H, P] and [B, Sk, Hkv, P] with H a multiple of Hkv, got {} and {}", shape_of(q),
          shape_of(k));
   if (v.sizes() != k.sizes()) fail("[attention] v must be {} as k, got {}", shape_of(k), shape_of(v));
   if (q.size(1) != k.size(1) && q.size(1) != 1) fail("[attention] Sq must be Sk={} or 1, got {}", k.size(1), q.size(1));
-  if (document && (document->dim() != 2 || document->size(0) != k.size(0) || document->size(1) != k.size(1)))
-    fail("[attention] document must be [B={}, Sk={}], got {}", k.size(0), k.size(1), shape_of(*document));
-}
-
-/// [B, 1, Sq, Sk]: true where the key is not later than the query and of its document.
-at::Tensor document_mask(const at::Tensor& document_BS, int64_t num_queries) {
-  const int64_t num_keys = document_BS.size(1);
-  const auto positions = at::arange(num_keys, document_BS.options());
-  const auto query_document = document_BS.slice(1, num_keys - num_queries);
-  const auto causal = positions.slice(0, num_keys - num_queries).unsqueeze(1) >= positions.unsqueeze(0);
-  return ((query_document.unsqueeze(2) == document_BS.unsqueeze(1)) & causal).unsqueeze(1);
+  if (mask && (mask->sizes() != at::IntArrayRef({q.size(0), 1, q.size(1), k.size(1)}) || mask->scalar_type() != at::kBool))
+    fail("[attention] mask must be bool [B={}, 1, Sq={}, Sk={}], got {} {}", q.size(0), q.size(1), k.size(1),
+         c10::toString(mask->scalar_type()), shape_of(*mask));
 }
 
 /// [B, S, Hkv, P] -> [B, S, H, P] by repeating each head.
@@ -36,19 +28,28 @@ at::Tensor repeat_heads(const at::Tensor& x, int64_t heads) {
 
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& document) {
-  check(q, k, v, document);
-  const int64_t heads = q.size(2), num_queries = q.size(1);
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask) {
+  check(q, k, v, mask);
+  const int64_t heads = q.size(2);
   // Where the fast kernels know no groups (CPU; on a GPU with a mask or in fp32), LibTorch would fall back to one that writes
   // all scores.
-  const bool native_groups = q.is_cuda() && !document && q.scalar_type() == at::kBFloat16;
+  const bool native_groups = q.is_cuda() && !mask && q.scalar_type() == at::kBFloat16;
   const auto keys = native_groups ? k : repeat_heads(k, heads), values = native_groups ? v : repeat_heads(v, heads);
-  const auto mask = document ? std::optional(document_mask(*document, num_queries)) : std::nullopt;
-  const bool causal = !mask && num_queries > 1;
+  const bool causal = !mask && q.size(1) > 1;
   return at::scaled_dot_product_attention(q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), mask,
                                           /*dropout_p=*/0.0, causal,
                                           /*scale=*/std::nullopt, native_groups && k.size(2) != heads)
       .transpose(1, 2);
+}
+
+at::Tensor document_mask(const at::Tensor& document_BS, int64_t num_queries) {
+  if (document_BS.dim() != 2 || num_queries > document_BS.size(1))
+    fail("[document_mask] document must be [B, Sk] with Sk of at least Sq={}, got {}", num_queries, shape_of(document_BS));
+  const int64_t num_keys = document_BS.size(1);
+  const auto positions = at::arange(num_keys, document_BS.options());
+  const auto query_document = document_BS.slice(1, num_keys - num_queries);
+  const auto causal = positions.slice(0, num_keys - num_queries).unsqueeze(1) >= positions.unsqueeze(0);
+  return ((query_document.unsqueeze(2) == document_BS.unsqueeze(1)) & causal).unsqueeze(1);
 }
 
 }  // namespace scatterlm::ops

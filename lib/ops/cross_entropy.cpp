@@ -6,6 +6,7 @@
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/gemm.h"
 #include "lib/ops/shape.h"
+#include "lib/ops/wide_type.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -14,16 +15,6 @@ namespace {
 int64_t chunk_tokens(const at::Tensor& weight_VD) {
   const int64_t elements = weight_VD.is_cpu() ? 1 << 18 : 1 << 26;
   return std::max<int64_t>(256, elements / weight_VD.size(0));
-}
-
-at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
-
-/// a b in fp32 (fp64 of fp64).
-at::Tensor wide_gemm(const at::Tensor& a, const at::Tensor& b) {
-  if (a.is_cuda() && a.scalar_type() != wide_type(a)) return at::mm(a, b, at::kFloat);
-  auto out = at::empty({a.size(0), b.size(1)}, a.options().dtype(wide_type(a)));
-  gemm(out, a.to(wide_type(a)), b.to(wide_type(b)));
-  return out;
 }
 
 /// Loss of one row of logits; the logits become their gradient, softmax - one hot.
@@ -87,7 +78,7 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
         dweight_VD += wide_gemm(dlogits.t(), h);
       }
     }
-    if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD.to(dtype)});
+    if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD});
     return losses_T.sum();
   }
 

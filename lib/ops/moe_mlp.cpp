@@ -6,6 +6,7 @@
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
 #include "lib/ops/shape.h"
+#include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -21,7 +22,7 @@ class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
                             const at::Tensor& inverse_R, const at::Tensor& offsets_E1, int64_t kind) {
     const int64_t top_k = gates_TK.size(1);
     const auto h = grouped_gemm_fwd(gather_rows(x_TD, sorted_R, top_k), w1, offsets_E1);
-    const auto y_RD = grouped_gemm_fwd(activation_fwd(h, static_cast<ActivationKind>(kind)), w2, offsets_E1);
+    const auto y_RD = grouped_gemm_fwd(activation_fwd(h, static_cast<Activation>(kind)), w2, offsets_E1);
     ctx->save_for_backward({x_TD, h, w1, w2, gates_TK, sorted_R, inverse_R, offsets_E1});
     ctx->saved_data["kind"] = kind;
     return gather_sum(y_RD, inverse_R, top_k, gates_TK);
@@ -32,7 +33,7 @@ class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x_TD = saved[0], &h = saved[1], &w1 = saved[2], &w2 = saved[3], &gates_TK = saved[4],
                      &sorted_R = saved[5], &inverse_R = saved[6], &offsets_E1 = saved[7];
-    const auto kind = static_cast<ActivationKind>(ctx->saved_data["kind"].toInt());
+    const auto kind = static_cast<Activation>(ctx->saved_data["kind"].toInt());
     const int64_t top_k = gates_TK.size(1);
 
     const auto do_RD = gather_rows(grads[0].contiguous(), sorted_R, top_k);
@@ -47,7 +48,7 @@ class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
 };
 
 void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-           const Routing& routing, ActivationKind kind) {
+           const Routing& routing, Activation kind) {
   if (x_TD.dim() != 2 || x_TD.size(0) != routing.num_tokens)
     fail("[moe_mlp] x must be [T={}, D], got {}", routing.num_tokens, shape_of(x_TD));
   const int64_t num_experts = routing.num_experts, width = w2.size(-1), up = is_gated(kind) ? 2 * width : width;
@@ -58,7 +59,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
          shape_of(w1));
   if (gates_TK.dim() != 2 || gates_TK.size(0) != routing.num_tokens || gates_TK.size(1) != routing.top_k)
     fail("[moe_mlp] gates must be [T={}, K={}], got {}", routing.num_tokens, routing.top_k, shape_of(gates_TK));
-  if (gates_TK.scalar_type() != (x_TD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat))
+  if (gates_TK.scalar_type() != wide_type(x_TD))
     fail("[moe_mlp] gates must be float32 (float64 where x is), got {}", c10::toString(gates_TK.scalar_type()));
   if (w1.scalar_type() != x_TD.scalar_type() || w2.scalar_type() != x_TD.scalar_type())
     fail("[moe_mlp] weights must be {} as x, got {} and {}", c10::toString(x_TD.scalar_type()), c10::toString(w1.scalar_type()),
@@ -68,7 +69,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
 }  // namespace
 
 at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-                   const Routing& routing, ActivationKind kind) {
+                   const Routing& routing, Activation kind) {
   check(x_TD, w1, w2, gates_TK, routing, kind);
   return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.inverse_R,
                                routing.offsets_E1, static_cast<int64_t>(kind));

@@ -10,6 +10,6 @@ namespace scatterlm::ops {
 /// x_TD, w1 [E, 2F, D] (gate rows first; not gated: [E, F, D]), w2 [E, D, F], gates_TK fp32 -> [T, D].
 /// Backward keeps x and the pre-activation only (Guo et al., arXiv 2512.14080, section 3): dgates through <dA', A>.
 at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-                   const Routing& routing, ActivationKind kind);
+                   const Routing& routing, Activation kind);
 
 }  // namespace scatterlm::ops

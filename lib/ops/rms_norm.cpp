@@ -5,6 +5,7 @@
 
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/shape.h"
+#include "lib/ops/wide_type.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -62,12 +63,8 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
     auto y = at::empty_like(x);
-    at::Tensor rstd_N;
-    dispatch_float(x, "rms_norm", [&](auto zero) {
-      using T = decltype(zero);
-      rstd_N = at::empty({x.size(0)}, x.options().dtype(c10::CppTypeToScalarType<acc_t<T>>::value));
-      norm_fwd<T>(x, weight, eps, y, rstd_N);
-    });
+    auto rstd_N = at::empty({x.size(0)}, x.options().dtype(wide_type(x)));
+    dispatch_float(x, "rms_norm", [&](auto zero) { norm_fwd<decltype(zero)>(x, weight, eps, y, rstd_N); });
     ctx->save_for_backward({x, weight, rstd_N});
     return y;
   }
@@ -86,7 +83,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
 }  // namespace
 
 at::Tensor ref::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const auto wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+  const auto wide = x.to(wide_type(x));
   return (wide * at::rsqrt(wide.square().mean(-1, true) + eps)).to(x.scalar_type()) * weight;
 }
 

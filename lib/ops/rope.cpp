@@ -5,6 +5,7 @@
 
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/shape.h"
+#include "lib/ops/wide_type.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -70,9 +71,8 @@ at::Tensor ref::rope(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
   auto table_shape = std::vector<int64_t>(x.dim(), 1);
   table_shape[1] = x.size(1);
   table_shape.back() = x.size(-1) / 2;
-  const auto wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto c = cos.view(table_shape), s = sin.view(table_shape);
-  const auto halves = x.to(wide).chunk(2, -1);
+  const auto halves = x.to(wide_type(x)).chunk(2, -1);
   return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1).to(x.scalar_type());
 }
 

@@ -1,10 +1,12 @@
 #include "lib/ops/router.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
-#include "lib/ops/linear.h"
+#include "lib/ops/gemm.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/shape.h"
+#include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -16,16 +18,30 @@ void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optio
     fail("[router] x and weight must be [T, D] and [E, D], got {} and {}", shape_of(x_TD), shape_of(weight_ED));
   const int64_t num_experts = weight_ED.size(0), top_k = options.num_experts_per_tok;
   if (top_k < 1 || top_k > num_experts) fail("[router] num_experts_per_tok must be in 1..E={}, got {}", num_experts, top_k);
-  if (options.topk_before_softmax && options.score != ScoreKind::kSoftmax)
+  if (options.topk_before_softmax && options.score != RouterScore::kSoftmax)
     fail("[router] topk_before_softmax needs softmax scores");
   if (bias_E && (bias_E->dim() != 1 || bias_E->size(0) != num_experts))
     fail("[router] bias must be [E={}], got {}", num_experts, shape_of(*bias_E));
 }
 
-at::Tensor logits(const at::Tensor& x_TD, const at::Tensor& weight_ED) {
-  const auto wide = x_TD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return ops::linear(x_TD.to(wide), weight_ED.to(wide));
-}
+/// z = x W^T in fp32. Backward keeps x as it is, not widened.
+class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& weight_ED) {
+    ctx->save_for_backward({x_TD, weight_ED});
+    return wide_gemm(x_TD, weight_ED.t());
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x_TD = saved[0], &weight_ED = saved[1], dz_TE = grads[0].contiguous();
+    at::Tensor dx_TD, dweight_ED;
+    if (ctx->needs_input_grad(0)) dx_TD = wide_gemm(dz_TE, weight_ED).to(x_TD.scalar_type());
+    if (ctx->needs_input_grad(1)) dweight_ED = wide_gemm(dz_TE.t(), x_TD).to(weight_ED.scalar_type());
+    return {dx_TD, dweight_ED};
+  }
+};
 
 /// What the experts are chosen by; never part of the gradient.
 at::Tensor selection_scores(const at::Tensor& logits_TE, const at::Tensor& scores_TE, const std::optional<at::Tensor>& bias_E,
@@ -35,7 +51,7 @@ at::Tensor selection_scores(const at::Tensor& logits_TE, const at::Tensor& score
 }
 
 RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
-  const bool softmax = options.score == ScoreKind::kSoftmax;
+  const bool softmax = options.score == RouterScore::kSoftmax;
   const auto scores_TE = softmax ? at::softmax(logits_TE, 1) : at::sigmoid(logits_TE);
   const auto selection_TE = selection_scores(logits_TE, scores_TE, bias_E, options);
   const auto order_TE = std::get<1>(at::sort(selection_TE, /*stable=*/true, /*dim=*/1, /*descending=*/true));
@@ -62,14 +78,15 @@ RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::T
 
 RouterOutput ref::router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                          const RouterOptions& options) {
-  return plain_scores(logits(x_TD, weight_ED), bias_E, options);
+  const auto wide = wide_type(x_TD);
+  return plain_scores(at::linear(x_TD.to(wide), weight_ED.to(wide)), bias_E, options);
 }
 
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options) {
   check(x_TD, weight_ED, bias_E, options);
-  return x_TD.is_cpu() ? router_scores_cpu(logits(x_TD, weight_ED), bias_E, options)
-                       : ref::router(x_TD, weight_ED, bias_E, options);
+  const auto logits_TE = LogitsFunction::apply(x_TD.contiguous(), weight_ED.contiguous());
+  return x_TD.is_cpu() ? router_scores_cpu(logits_TE, bias_E, options) : plain_scores(logits_TE, bias_E, options);
 }
 
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens) {

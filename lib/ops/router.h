@@ -4,13 +4,13 @@
 
 #include <optional>
 
-namespace scatterlm::ops {
+#include "lib/config/choices.h"
 
-enum class ScoreKind { kSoftmax, kSigmoid };
+namespace scatterlm::ops {
 
 struct RouterOptions {
   int64_t num_experts_per_tok = 1;  ///< K
-  ScoreKind score = ScoreKind::kSoftmax;
+  RouterScore score = RouterScore::kSoftmax;
   bool topk_before_softmax = false;  ///< form (a): choose on logits, softmax over the chosen
   bool norm_topk_prob = true;        ///< form (b'): gates sum to 1 (sigmoid: q / (sum q + 1e-20))
   double routed_scaling_factor = 1;

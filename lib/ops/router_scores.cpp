@@ -29,7 +29,7 @@ struct TokenScores {
   std::vector<A> slope;  ///< sigmoid only: dq/dz
   std::vector<A> gates;  ///< of the chosen, before the scaling factor
 
-  bool sigmoid() const { return options.score == ScoreKind::kSigmoid; }
+  bool sigmoid() const { return options.score == RouterScore::kSigmoid; }
   bool softmax_of_chosen() const { return !sigmoid() && (options.topk_before_softmax || options.norm_topk_prob); }
 
   void set_scores(const A* z) {
@@ -116,7 +116,7 @@ void choose(const A* scores, int64_t num_experts, int64_t top_k, int32_t* ids) {
 RouterOptions unpack(const torch::autograd::AutogradContext* ctx) {
   const auto& data = ctx->saved_data;
   return {.num_experts_per_tok = data.at("top_k").toInt(),
-          .score = static_cast<ScoreKind>(data.at("score").toInt()),
+          .score = static_cast<RouterScore>(data.at("score").toInt()),
           .topk_before_softmax = data.at("before").toBool(),
           .norm_topk_prob = data.at("norm").toBool(),
           .routed_scaling_factor = data.at("factor").toDouble()};

@@ -151,14 +151,35 @@ TEST_CASE("bad input: keys without effect", "[config]") {
        {},
        "x.yaml:3: key 'optim.decay_steps' has no effect: optim.schedule is cosine; remove it, or add --set "
        "optim.decay_steps=null"},
-      {kMinimal + "optim: {min_lr_ratio: 0.1}\n",
-       {"optim.schedule=constant"},
+      {kMinimal + "optim: {min_lr_ratio: 0.1, schedule: constant}\n",
+       {},
        "x.yaml:3: key 'optim.min_lr_ratio' has no effect: optim.schedule is constant; remove it, or add --set "
        "optim.min_lr_ratio=null"},
+      {kMinimal,
+       {"optim.min_lr_ratio=0.1", "optim.schedule=constant"},
+       "--set optim.min_lr_ratio=0.1: key 'optim.min_lr_ratio' has no effect: optim.schedule is constant; remove it, or add "
+       "--set optim.min_lr_ratio=null"},
       {kMinimal + "optim: {decay_embeddings: true, weight_decay: 0}\n",
        {},
        "x.yaml:3: key 'optim.decay_embeddings' has no effect: optim.weight_decay is 0; remove it, or add --set "
        "optim.decay_embeddings=null"},
   }));
   REQUIRE(error_of(input) == input.message);
+}
+
+TEST_CASE("what an option switches off in the file needs no option of its own", "[config]") {
+  const std::string text =
+      "data: {train: a.bin, validation: b.bin}\n"
+      "train: {steps: 10, eval_interval: 5, eval_tokens: 6}\n"
+      "model: {layers: moa+moe, moa: {head_dim: 16}, moe: {num_experts: 4}, router: {aux_loss_coef: 0.5}}\n";
+  const std::string off = GENERATE("data.validation=null", "data.validation=[]");
+  const Config without = parse_config(text, "x.yaml", {off});
+  REQUIRE(without.data.validation.empty());
+  REQUIRE(without.train.eval_interval == 0);
+  REQUIRE(without.train.eval_tokens == 0);
+  REQUIRE(without.model.moa.head_dim == 16);
+  const Config dense = parse_config(text, "x.yaml", {"model.layers=gqa+dense"});
+  REQUIRE(dense.model.moa == MoaConfig());
+  REQUIRE(dense.model.router == RouterConfig());
+  REQUIRE(dense.train.eval_interval == 5);
 }

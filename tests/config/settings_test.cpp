@@ -13,11 +13,15 @@ TEST_CASE("bad input: the file as a whole", "[config]") {
       {"- a\n- b\n", {}, "x.yaml:1: got a list, must be a map of keys, see `scatterlm config keys`"},
       {"model: {hidden_size: 8\n", {}, "x.yaml:2: not YAML: end of map flow not found"},
       {"model:\n\thidden_size: 8\n", {}, "x.yaml:2: not YAML: illegal map value"},
-      {"model: {hidden_size: *width}\n", {}, "x.yaml:1: not YAML: the referenced anchor is not defined"},
       {"model: {hidden_size: 8}\n---\nmodel: {hidden_size: 16}\n", {}, "x.yaml:2: not YAML: a second document begins here"},
       {"? [a, b]\n: 1\n", {}, "x.yaml:1: a key must be text, got a list"},
   }));
   REQUIRE(error_of(input) == input.message);
+}
+
+TEST_CASE("bad input: an unknown anchor", "[config]") {  // yaml-cpp 0.8 adds its name
+  REQUIRE_THAT(error_of({.text = "model: {hidden_size: *width}\n"}),
+               Catch::Matchers::StartsWith("x.yaml:1: not YAML: the referenced anchor is not defined"));
 }
 
 TEST_CASE("bad input: unknown and repeated keys", "[config]") {

@@ -48,17 +48,28 @@ TEST_CASE("eval reader: every token once, in file order, at any batch size") {
   }
 }
 
-TEST_CASE("eval reader: a limit counts targets") {
+TEST_CASE("eval reader: a limit takes whole sequences at equal distances") {
   const TempDir dir;
-  dir.write("v_1.bin", llmc_u16(iota(21)));
-  dir.write("v_2.bin", llmc_u16(iota(21, 100)));
-  for (int64_t limit : {1, 7, 8, 20, 27, 39}) {
+  dir.write("v_1.bin", llmc_u16(iota(81)));        // 10 sequences of 8
+  dir.write("v_2.bin", llmc_u16(iota(20, 1000)));  // two of 8 and one of 3
+  const auto first_tokens = [&](int64_t limit) {
     EvalReader reader(validate_on(dir / "v_*.bin"), 3000, 8, limit);
-    REQUIRE(reader.num_tokens() == limit);
-    REQUIRE(static_cast<int64_t>(read_all(reader, 4, 8).size()) == limit);
-  }
-  EvalReader reader(validate_on(dir / "v_*.bin"), 3000, 8, 1000);
-  REQUIRE(reader.num_tokens() == 40);
+    std::vector<int64_t> first;
+    Batch batch;
+    int64_t tokens = 0;
+    while (reader.next(1, batch)) {
+      first.push_back(batch.input_BS[0][0].item<int64_t>());
+      tokens += batch.input_BS.numel();
+    }
+    REQUIRE(tokens == reader.num_tokens());
+    REQUIRE(static_cast<int64_t>(read_all(reader, 4, 8).size()) == tokens);
+    return first;
+  };
+  REQUIRE(first_tokens(1) == std::vector<int64_t>{0});
+  REQUIRE(first_tokens(8) == std::vector<int64_t>{0});
+  REQUIRE(first_tokens(9) == std::vector<int64_t>{0, 48});
+  REQUIRE(first_tokens(40) == std::vector<int64_t>{0, 16, 40, 56, 1000});
+  REQUIRE(first_tokens(1000).size() == 13);
 }
 
 TEST_CASE("eval reader: errors name the file") {

@@ -89,6 +89,17 @@ TEST_CASE("gradients of a model equal finite differences") {
   }
 }
 
+TEST_CASE("the gradients of a tied embedding are summed in fp32") {
+  const auto comm = make_single_comm();
+  auto config = tiny_config();
+  config.tie_word_embeddings = true;
+  nn::Model model(config, at::kBFloat16, *comm, 5);
+  torch::autograd::backward({objective(model, random_batch(2, 4, 11), *comm)}, {});
+  const auto grads = model.units()[0]->flat_grads();
+  REQUIRE(grads.scalar_type() == at::kFloat);
+  REQUIRE_FALSE(grads.equal(grads.to(at::kBFloat16).to(at::kFloat)));
+}
+
 TEST_CASE("initial weights depend on seed and name alone") {
   const auto comm = make_single_comm();
   auto config = tiny_config();

@@ -7,24 +7,22 @@
 namespace scatterlm {
 namespace {
 
-using ops::ActivationKind;
 using test::Tensors;
 
-const auto kAllKinds = {ActivationKind::kSwiglu, ActivationKind::kGeglu, ActivationKind::kReglu, ActivationKind::kRelu2,
-                        ActivationKind::kGelu};
+const auto kAllKinds = {Activation::kSwiglu, Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu};
 
 }  // namespace
 
 TEST_CASE("activation: values and gradients at odd sizes", "[activation]") {
-  const auto kind = GENERATE(from_range(std::vector<ActivationKind>(kAllKinds)));
+  const auto kind = GENERATE(from_range(std::vector<Activation>(kAllKinds)));
   const auto half = GENERATE(1, 16, 31, 33);
-  const auto h = 2 * test::randn({3, ops::is_gated(kind) ? 2 * half : half}, 1);
+  const auto h = 2 * test::randn({3, is_gated(kind) ? 2 * half : half}, 1);
   test::require_correct([&](const Tensors& x) { return ops::activation(x[0], kind); },
                         [&](const Tensors& x) { return reference::activation(x[0], kind); }, {h});
 }
 
 TEST_CASE("activation: large and small pre-activations", "[activation]") {
-  const auto kind = GENERATE(ActivationKind::kSwiglu, ActivationKind::kGeglu);
+  const auto kind = GENERATE(Activation::kSwiglu, Activation::kGeglu);
   const auto gate = at::tensor({-1e4, -100.0, -87.5, -20.0, -1e-6, 0.0, 1e-6, 20.0, 88.9, 1e4}, at::kDouble);
   const auto h = at::stack({gate, at::ones_like(gate)}, 1);
   test::require_low_precision([&](const Tensors& x) { return ops::activation(x[0], kind); },
@@ -35,14 +33,14 @@ TEST_CASE("activation: large and small pre-activations", "[activation]") {
 
 TEST_CASE("activation: leading dimensions, non-contiguous and empty input", "[activation]") {
   const auto h = test::randn({4, 2, 6}, 2).to(at::kFloat);
-  const auto expected = ops::ref::activation(h.transpose(0, 1), ActivationKind::kSwiglu);
-  REQUIRE(at::allclose(ops::activation(h.transpose(0, 1), ActivationKind::kSwiglu), expected));
-  REQUIRE(ops::activation(at::empty({0, 8}), ActivationKind::kSwiglu).sizes() == at::IntArrayRef({0, 4}));
+  const auto expected = ops::ref::activation(h.transpose(0, 1), Activation::kSwiglu);
+  REQUIRE(at::allclose(ops::activation(h.transpose(0, 1), Activation::kSwiglu), expected));
+  REQUIRE(ops::activation(at::empty({0, 8}), Activation::kSwiglu).sizes() == at::IntArrayRef({0, 4}));
 }
 
 TEST_CASE("gated_activation_bwd: gradients for a gated sum from the ungated gradient", "[activation]") {
-  const auto kind = GENERATE(from_range(std::vector<ActivationKind>(kAllKinds)));
-  const auto h = test::randn({5, ops::is_gated(kind) ? 34 : 17}, 3), gates = test::randn({5}, 4), da = test::randn({5, 17}, 5);
+  const auto kind = GENERATE(from_range(std::vector<Activation>(kAllKinds)));
+  const auto h = test::randn({5, is_gated(kind) ? 34 : 17}, 3), gates = test::randn({5}, 4), da = test::randn({5, 17}, 5);
   const auto grads =
       test::run([&](const Tensors& x) { return x[1].unsqueeze(1) * reference::activation(x[0], kind) * da; }, {h, gates});
   const auto projection = test::randn({5, 17}, 99);
@@ -53,7 +51,7 @@ TEST_CASE("gated_activation_bwd: gradients for a gated sum from the ungated grad
 }
 
 TEST_CASE("activation: odd width of a gated pre-activation", "[activation]") {
-  REQUIRE_THROWS_WITH(ops::activation(at::ones({2, 5}), ActivationKind::kSwiglu),
+  REQUIRE_THROWS_WITH(ops::activation(at::ones({2, 5}), Activation::kSwiglu),
                       ContainsSubstring("[activation]") && ContainsSubstring("[2, 5]"));
 }
 

@@ -28,6 +28,10 @@ at::Tensor make_documents(int64_t batch, int64_t keys) {
   return document;
 }
 
+std::optional<at::Tensor> mask_of(const std::optional<at::Tensor>& document, const at::Tensor& q) {
+  return document ? std::optional(ops::document_mask(document->to(q.device()), q.size(1))) : std::nullopt;
+}
+
 }  // namespace
 
 TEST_CASE("attention: values and gradients", "[attention]") {
@@ -35,7 +39,7 @@ TEST_CASE("attention: values and gradients", "[attention]") {
                           Case{2, 1, 9, 4, 2, 4});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document); },
+  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
                         [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {},
                         kUlps);
 }
@@ -44,7 +48,7 @@ TEST_CASE("attention: long sequences in fp32", "[attention]") {
   const auto c = GENERATE(Case{1, 257, 257, 2, 1, 32}, Case{1, 65, 65, 2, 2, 33});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], document); },
+  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
                               [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
                               make_inputs(c), {.dtype = at::kFloat, .ulps = kUlps});
 }
@@ -63,8 +67,8 @@ TEST_CASE("attention: later keys and other documents change nothing", "[attentio
   const auto document = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
   changed = x[1].clone();
   changed.slice(1, 0, 3) += 7;
-  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], document).slice(1, 3),
-                    ops::attention(x[0], changed, x[2], document).slice(1, 3)));
+  const auto mask = ops::document_mask(document, 8);
+  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], mask).slice(1, 3), ops::attention(x[0], changed, x[2], mask).slice(1, 3)));
 }
 
 TEST_CASE("attention: errors", "[attention]") {
@@ -74,8 +78,10 @@ TEST_CASE("attention: errors", "[attention]") {
   REQUIRE_THROWS_WITH(ops::attention(q, k, at::ones({1, 4, 2, 6})),
                       ContainsSubstring("v must be [1, 4, 2, 8] as k, got [1, 4, 2, 6]"));
   REQUIRE_THROWS_WITH(ops::attention(q.slice(1, 0, 2), k, k), ContainsSubstring("Sq must be Sk=4 or 1, got 2"));
-  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::zeros({1, 5}, at::kInt)),
-                      ContainsSubstring("document must be [B=1, Sk=4], got [1, 5]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::ones({1, 1, 4, 5}, at::kBool)),
+                      ContainsSubstring("mask must be bool [B=1, 1, Sq=4, Sk=4], got Bool [1, 1, 4, 5]"));
+  REQUIRE_THROWS_WITH(ops::document_mask(at::zeros({1, 5}, at::kInt), 6),
+                      ContainsSubstring("document must be [B, Sk] with Sk of at least Sq=6, got [1, 5]"));
 }
 
 TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
@@ -83,12 +89,9 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const auto c = GENERATE(Case{2, 65, 65, 4, 2, 64}, Case{2, 1, 33, 4, 2, 64});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_low_precision(
-      [&](const Tensors& x) {
-        return ops::attention(x[0], x[1], x[2], document ? std::optional(document->to(x[0].device())) : document);
-      },
-      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c),
-      {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
+  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
+                              [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
+                              make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
 }
 
 }  // namespace scatterlm

@@ -7,42 +7,41 @@
 namespace scatterlm {
 namespace {
 
-using ops::ActivationKind;
 using test::ExpertCase;
 using test::Tensors;
 
 /// x, w1, w2, gates.
-Tensors make_inputs(const ExpertCase& c, ActivationKind kind) {
-  const int64_t up = ops::is_gated(kind) ? 2 * c.width : c.width;
+Tensors make_inputs(const ExpertCase& c, Activation kind) {
+  const int64_t up = is_gated(kind) ? 2 * c.width : c.width;
   return {test::randn({c.tokens, c.model}, 1), test::randn({c.experts, up, c.model}, 2) / std::sqrt(c.model),
           test::randn({c.experts, c.model, c.width}, 3) / std::sqrt(c.width), c.gates()};
 }
 
-test::Op op_for(const ExpertCase& c, ActivationKind kind, at::Device device = at::kCPU) {
+test::Op op_for(const ExpertCase& c, Activation kind, at::Device device = at::kCPU) {
   const auto routing = ops::make_routing(c.ids().to(device), c.experts);
   return [=](const Tensors& x) { return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind); };
 }
 
-test::Op reference_for(const ExpertCase& c, ActivationKind kind) {
+test::Op reference_for(const ExpertCase& c, Activation kind) {
   return [=, ids = c.ids()](const Tensors& x) { return reference::moe_mlp(x[0], x[1], x[2], x[3], ids, kind); };
 }
 
 /// The dense MLP of the weights of one expert.
-at::Tensor dense(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, ActivationKind kind) {
+at::Tensor dense(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, Activation kind) {
   return at::mm(ops::activation(at::mm(x, w1.t()), kind), w2.t());
 }
 
 }  // namespace
 
 TEST_CASE("moe_mlp: values and gradients", "[moe_mlp]") {
-  const auto kind = GENERATE(ActivationKind::kSwiglu, ActivationKind::kGelu);
+  const auto kind = GENERATE(Activation::kSwiglu, Activation::kGelu);
   const auto c = GENERATE(from_range(test::small_expert_cases()));
   INFO(c.name);
   test::require_correct(op_for(c, kind), reference_for(c, kind), make_inputs(c, kind), {3});
 }
 
 TEST_CASE("moe_mlp: every activation", "[moe_mlp]") {
-  const auto kind = GENERATE(ActivationKind::kGeglu, ActivationKind::kReglu, ActivationKind::kRelu2);
+  const auto kind = GENERATE(Activation::kGeglu, Activation::kReglu, Activation::kRelu2);
   const auto c = test::small_expert_cases()[0];
   test::require_equals_reference(op_for(c, kind), reference_for(c, kind), make_inputs(c, kind));
 }
@@ -51,17 +50,17 @@ TEST_CASE("moe_mlp: larger sizes in fp32 and bfloat16", "[moe_mlp]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(c.name);
-  test::require_low_precision(op_for(c, ActivationKind::kSwiglu), reference_for(c, ActivationKind::kSwiglu),
-                              make_inputs(c, ActivationKind::kSwiglu), {.dtype = dtype, .wide = {3}});
+  test::require_low_precision(op_for(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
+                              make_inputs(c, Activation::kSwiglu), {.dtype = dtype, .wide = {3}});
 }
 
 TEST_CASE("moe_mlp: one expert with gate 1 has the bits of the dense MLP", "[moe_mlp]") {
   const ExpertCase c{.name = "", .tokens = 33, .top_k = 1, .experts = 1, .model = 24, .width = 40};
-  auto inputs = make_inputs(c, ActivationKind::kSwiglu);
+  auto inputs = make_inputs(c, Activation::kSwiglu);
   for (auto& x : inputs) x = x.to(at::kFloat);
   inputs[3] = at::ones({33, 1});
-  const auto moe = test::run(op_for(c, ActivationKind::kSwiglu), inputs);
-  const auto mlp = test::run([](const Tensors& x) { return dense(x[0], x[1][0], x[2][0], ActivationKind::kSwiglu); },
+  const auto moe = test::run(op_for(c, Activation::kSwiglu), inputs);
+  const auto mlp = test::run([](const Tensors& x) { return dense(x[0], x[1][0], x[2][0], Activation::kSwiglu); },
                              {inputs[0], inputs[1], inputs[2]});
   REQUIRE(at::equal(moe.value, mlp.value));
   for (size_t i = 0; i < 3; ++i) REQUIRE(at::equal(moe.grads[i], mlp.grads[i]));
@@ -69,19 +68,19 @@ TEST_CASE("moe_mlp: one expert with gate 1 has the bits of the dense MLP", "[moe
 
 TEST_CASE("moe_mlp: with K = E it is the weighted dense sum", "[moe_mlp]") {
   const ExpertCase c{.name = "", .tokens = 9, .top_k = 4, .experts = 4, .model = 6, .width = 5};
-  const auto x = make_inputs(c, ActivationKind::kSwiglu);
+  const auto x = make_inputs(c, Activation::kSwiglu);
   auto sum = at::zeros_like(x[0]);
   for (int64_t j = 0; j < 4; ++j)
     for (int64_t t = 0; t < 9; ++t) {
       const int64_t e = c.ids()[t][j].item<int64_t>();
-      sum[t] += x[3][t][j] * dense(x[0].slice(0, t, t + 1), x[1][e], x[2][e], ActivationKind::kSwiglu)[0];
+      sum[t] += x[3][t][j] * dense(x[0].slice(0, t, t + 1), x[1][e], x[2][e], Activation::kSwiglu)[0];
     }
-  REQUIRE(test::max_abs(op_for(c, ActivationKind::kSwiglu)(x) - sum) < 1e-12);
+  REQUIRE(test::max_abs(op_for(c, Activation::kSwiglu)(x) - sum) < 1e-12);
 }
 
 TEST_CASE("moe_mlp: no tokens", "[moe_mlp]") {
   const ExpertCase c{.name = "", .tokens = 0, .top_k = 2, .experts = 3, .model = 4, .width = 5};
-  const auto result = test::run(op_for(c, ActivationKind::kSwiglu), make_inputs(c, ActivationKind::kSwiglu));
+  const auto result = test::run(op_for(c, Activation::kSwiglu), make_inputs(c, Activation::kSwiglu));
   REQUIRE(result.value.sizes() == at::IntArrayRef({0, 4}));
   REQUIRE(test::max_abs(result.grads[1]) == 0);
   REQUIRE(test::max_abs(result.grads[2]) == 0);
@@ -90,8 +89,8 @@ TEST_CASE("moe_mlp: no tokens", "[moe_mlp]") {
 TEST_CASE("moe_mlp: a second backward through the same graph repeats the first", "[moe_mlp]") {
   const auto c = test::small_expert_cases()[0];
   Tensors leaves;
-  for (const auto& x : make_inputs(c, ActivationKind::kSwiglu)) leaves.push_back(x.requires_grad_());
-  const auto loss = op_for(c, ActivationKind::kSwiglu)(leaves).square().sum();
+  for (const auto& x : make_inputs(c, Activation::kSwiglu)) leaves.push_back(x.requires_grad_());
+  const auto loss = op_for(c, Activation::kSwiglu)(leaves).square().sum();
   const auto first = torch::autograd::grad({loss}, leaves, {}, /*retain_graph=*/true),
              second = torch::autograd::grad({loss}, leaves);
   for (size_t i = 0; i < leaves.size(); ++i) REQUIRE(at::equal(first[i], second[i]));
@@ -99,11 +98,11 @@ TEST_CASE("moe_mlp: a second backward through the same graph repeats the first",
 
 TEST_CASE("moe_mlp: only the wanted gradients", "[moe_mlp]") {
   const auto c = test::small_expert_cases()[0];
-  const auto x = make_inputs(c, ActivationKind::kSwiglu);
-  const auto all = test::run(op_for(c, ActivationKind::kSwiglu), x);
+  const auto x = make_inputs(c, Activation::kSwiglu);
+  const auto all = test::run(op_for(c, Activation::kSwiglu), x);
   const auto frozen = test::run(
       [&](const Tensors& in) {
-        return op_for(c, ActivationKind::kSwiglu)({in[0], x[1], x[2], x[3]});
+        return op_for(c, Activation::kSwiglu)({in[0], x[1], x[2], x[3]});
       },
       {x[0]});
   REQUIRE(at::equal(frozen.grads[0], all.grads[0]));
@@ -111,7 +110,7 @@ TEST_CASE("moe_mlp: only the wanted gradients", "[moe_mlp]") {
 
 TEST_CASE("moe_mlp: errors", "[moe_mlp]") {
   const auto c = test::small_expert_cases()[0];
-  const auto kind = ActivationKind::kSwiglu;
+  const auto kind = Activation::kSwiglu;
   const auto routing = ops::make_routing(c.ids(), c.experts);
   const auto x = make_inputs(c, kind);
   REQUIRE_THROWS_WITH(ops::moe_mlp(x[0].slice(0, 1), x[1], x[2], x[3], routing, kind),
@@ -132,7 +131,7 @@ TEST_CASE("moe_mlp: on a GPU", "[moe_mlp][.gpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(c.name);
-  const auto kind = ActivationKind::kSwiglu;
+  const auto kind = Activation::kSwiglu;
   test::require_low_precision(op_for(c, kind, at::kCUDA), reference_for(c, kind), make_inputs(c, kind),
                               {.dtype = dtype, .wide = {3}, .device = at::kCUDA});
 }

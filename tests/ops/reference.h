@@ -14,21 +14,19 @@
 
 namespace scatterlm::reference {
 
-using ops::ActivationKind;
-
 inline at::Tensor gelu_tanh(const at::Tensor& x) {
   return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-inline at::Tensor activation(const at::Tensor& h, ActivationKind kind) {
+inline at::Tensor activation(const at::Tensor& h, Activation kind) {
   const int64_t half = h.size(-1) / 2;
   const auto gate = h.narrow(-1, 0, half), up = h.narrow(-1, half, half);
   switch (kind) {
-    case ActivationKind::kSwiglu: return gate * at::sigmoid(gate) * up;
-    case ActivationKind::kGeglu: return gelu_tanh(gate) * up;
-    case ActivationKind::kReglu: return at::relu(gate) * up;
-    case ActivationKind::kRelu2: return at::relu(h) * at::relu(h);
-    case ActivationKind::kGelu: return gelu_tanh(h);
+    case Activation::kSwiglu: return gate * at::sigmoid(gate) * up;
+    case Activation::kGeglu: return gelu_tanh(gate) * up;
+    case Activation::kReglu: return at::relu(gate) * up;
+    case Activation::kRelu2: return at::relu(h) * at::relu(h);
+    case Activation::kGelu: return gelu_tanh(h);
   }
   return {};
 }
@@ -84,7 +82,7 @@ inline at::Tensor linear_cross_entropy(const at::Tensor& h, const at::Tensor& we
 inline int64_t expert(const at::Tensor& ids_TK, int64_t t, int64_t j) { return ids_TK[t][j].item<int64_t>(); }
 
 inline at::Tensor moe_mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
-                          const at::Tensor& ids, ActivationKind kind) {
+                          const at::Tensor& ids, Activation kind) {
   const auto up = w1.unbind(0), down = w2.unbind(0);
   std::vector<at::Tensor> tokens;
   for (int64_t t = 0; t < x.size(0); ++t) {
@@ -125,7 +123,7 @@ inline RouterParts router(const at::Tensor& x, const at::Tensor& weight, const s
                           const ops::RouterOptions& o) {
   const int64_t tokens = x.size(0), experts = weight.size(0), top_k = o.num_experts_per_tok;
   const auto z = at::matmul(x, weight.t());
-  const auto scores = o.score == ops::ScoreKind::kSoftmax ? at::softmax(z, 1) : at::sigmoid(z);
+  const auto scores = o.score == RouterScore::kSoftmax ? at::softmax(z, 1) : at::sigmoid(z);
   auto selection = (bias && !o.topk_before_softmax ? scores : z).detach();
   if (bias) selection = selection + *bias;
   RouterParts out{.gates = {},

@@ -9,15 +9,14 @@ namespace {
 
 using ops::RouterOptions;
 using ops::RouterOutput;
-using ops::ScoreKind;
 using test::Tensors;
 
 std::vector<RouterOptions> all_forms(int64_t top_k) {
   return {{.num_experts_per_tok = top_k, .topk_before_softmax = true},
           {.num_experts_per_tok = top_k, .norm_topk_prob = false},
           {.num_experts_per_tok = top_k, .norm_topk_prob = true, .routed_scaling_factor = 2.5},
-          {.num_experts_per_tok = top_k, .score = ScoreKind::kSigmoid, .norm_topk_prob = false, .routed_scaling_factor = 0.5},
-          {.num_experts_per_tok = top_k, .score = ScoreKind::kSigmoid, .norm_topk_prob = true, .routed_scaling_factor = 2.5}};
+          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = false, .routed_scaling_factor = 0.5},
+          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = true, .routed_scaling_factor = 2.5}};
 }
 
 /// All differentiable outputs in one vector: gates, prob_sum, lse_sq_sum.
@@ -176,7 +175,7 @@ TEST_CASE("router: errors", "[router]") {
   REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.num_experts_per_tok = 6}),
                       ContainsSubstring("num_experts_per_tok must be in 1..E=5, got 6"));
   REQUIRE_THROWS_WITH(ops::router(x, weight, at::ones({4}), {}), ContainsSubstring("bias must be [E=5], got [4]"));
-  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.score = ScoreKind::kSigmoid, .topk_before_softmax = true}),
+  REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.score = RouterScore::kSigmoid, .topk_before_softmax = true}),
                       ContainsSubstring("needs softmax"));
   REQUIRE_THROWS_WITH(ops::load_balance_loss(at::ones({4}), at::ones({3}), 1),
                       ContainsSubstring("[load_balance_loss] fraction must be [4] as prob_sum, got [3]"));

@@ -58,3 +58,13 @@ def test_a_failed_build_fails_and_runs_nothing(reports, monkeypatch, capsys):
 def test_the_programs_of_good_builds_are_run():
     names = [name for name, _ in run_tests.plan({"release": 0, "cpu": 0, "sanitize": 1})]
     assert names[0] == "pytest" and "release util" in names and not any("sanitize" in name for name in names)
+    names = [name for name, _ in run_tests.plan({"release": 1, "cpu": 0, "sanitize": 0})]
+    assert names[0] == "sanitize cli" and "sanitize util" in names and "pytest" not in names
+
+
+def test_the_program_with_sanitizers_runs_tests_that_exist(monkeypatch):
+    monkeypatch.setattr(run_tests, "run_job", lambda name, command, env: (command, env))
+    command, env = dict(run_tests.plan({"sanitize": 0}))["sanitize cli"]()
+    assert all((run_tests.ROOT / path).exists() for path in run_tests.SANITIZED_CLI)
+    assert set(run_tests.SANITIZED_CLI) < set(command)
+    assert env["SCATTERLM_BINARY"] == str(run_tests.ROOT / "build/sanitize/bin/scatterlm")

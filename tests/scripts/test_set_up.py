@@ -3,6 +3,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -15,13 +16,13 @@ def machine(tmp_path):
     (tmp_path / "bin").mkdir()
     shutil.copytree(ROOT / "scripts", tmp_path / "tree/scripts")
 
-    def run(commands, env=None, **programs):
+    def run(commands, env=None, cwd="/", **programs):
         for name, script in programs.items():
             path = tmp_path / "bin" / name.replace("_", "-")
             path.write_text(f"#!/bin/sh\n{script}\n")
             path.chmod(0o755)
         result = subprocess.run(["bash", "-c", f"source {tmp_path}/tree/scripts/common.sh\n{commands}"], text=True,
-                                capture_output=True, cwd="/", stdin=subprocess.DEVNULL,
+                                capture_output=True, cwd=cwd, stdin=subprocess.DEVNULL,
                                 env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", **(env or {})})
         return result
 
@@ -66,10 +67,79 @@ def test_a_given_libtorch_is_used(machine, tmp_path, suffix):
     assert (result.returncode, result.stdout) == (0, f"{tmp_path}/libtorch\n")
 
 
+@pytest.mark.parametrize("start, given", [("/", "libtorch"), ("/elsewhere", "../libtorch"), ("/", "with space/../libtorch")])
+def test_a_libtorch_is_named_relative_to_the_callers_folder(machine, tmp_path, start, given):
+    header = tmp_path / "libtorch/include/torch/csrc/api/include/torch/torch.h"
+    header.parent.mkdir(parents=True)
+    header.touch()
+    for folder in ("elsewhere", "with space"):
+        (tmp_path / folder).mkdir()
+    result = machine("pip_install() { exit 9; }; find_torch; realpath \"$torch_root\"", cwd=f"{tmp_path}{start}",
+                     env={"CMAKE_PREFIX_PATH": given, "CDPATH": str(tmp_path / "elsewhere")})
+    assert (result.returncode, result.stdout) == (0, f"{tmp_path}/libtorch\n")
+
+
+def test_cdpath_does_not_lead_away(tmp_path):
+    for tree in ("tree", "other"):
+        shutil.copytree(ROOT / "scripts", tmp_path / tree / "scripts")
+    result = subprocess.run(["bash", "-c", "source scripts/common.sh; pwd"], text=True, capture_output=True,
+                            cwd=tmp_path / "tree", env={**os.environ, "CDPATH": str(tmp_path / "other")})
+    assert (result.returncode, result.stdout) == (0, f"{tmp_path}/tree\n")
+
+
 def test_an_interrupted_installation_is_repeated_and_a_complete_one_is_not(machine):
-    results = [machine(f"mkdir -p .venv; install_into_venv() {{ return {code}; }}; pip_install torch==1") for code in (9, 0, 0)]
-    assert [result.returncode for result in results] == [9, 0, 0]
-    assert ["installing torch==1 into .venv" in result.stdout for result in results] == [True, True, False]
+    results = [machine(f"install_into_venv() {{ return {code}; }}; pip_install torch==1") for code in (9, 0)]
+    assert [result.returncode for result in results] == [9, 0]
+    assert all("installing torch==1 into .venv" in result.stdout for result in results)
+
+
+@pytest.fixture
+def package(machine, tmp_path):
+    """The folder of a package in .venv, as pip leaves it: net 1.5+cu130 of one file."""
+    site = tmp_path / "site"
+    (site / "net").mkdir(parents=True)
+    (site / "net/__init__.py").touch()
+    (site / "net-1.5.dist-info").mkdir()
+    (site / "net-1.5.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: net\nVersion: 1.5+cu130\n")
+    (site / "net-1.5.dist-info/RECORD").write_text("net/__init__.py,,\nnet/__pycache__/__init__.cpython-311.pyc,,\n")
+    python = machine.tree / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return site
+
+
+@pytest.mark.parametrize("gone, requirement, missing",
+                         [(None, "net", False), (None, "net<5", False), (None, "net==1.5", False), (None, "net==1.4", True),
+                          (None, "other", True), ("net/__init__.py", "net", True), ("net-1.5.dist-info/RECORD", "net", True)])
+def test_a_package_counts_when_its_version_and_files_are_there(machine, package, gone, requirement, missing):
+    if gone:
+        (package / gone).unlink()
+    result = machine(f"missing_requirements '{requirement}'")
+    assert (result.returncode, result.stdout) == (0, f"{requirement}\n" if missing else ""), result.stderr
+
+
+@pytest.mark.parametrize("capability, nvcc, chosen, line",
+                         [("9.0", True, "90a", ""), ("8.6", True, "80", ""), ("12.0", True, "80", ""), ("", True, "off", ""),
+                          ("7.5", True, "off", "the GPU has compute capability 7.5, and 8.0 is the least: building for the CPU\n"),
+                          ("9.0", False, "off", "there is a GPU but no CUDA toolkit (nvcc): building for the CPU\n")])
+def test_the_architectures_of_the_gpu(machine, tmp_path, capability, nvcc, chosen, line):
+    programs = {"nvidia_smi": f"echo '{capability}'", **({"nvcc": ""} if nvcc else {})}
+    without_toolkit = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CUDA_HOME": str(tmp_path)}
+    result = machine("detect_architectures", env=without_toolkit, **programs)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{chosen}\n", line)
+
+
+def test_a_libtorch_without_cuda_makes_a_build_without_cuda(tmp_path):
+    torch = tmp_path / "torch"
+    (torch / "include/torch/csrc/api/include/torch").mkdir(parents=True)
+    (torch / "include/torch/csrc/api/include/torch/torch.h").touch()
+    cmake = shutil.which("cmake", path=f"{ROOT}/.venv/bin:{os.environ['PATH']}")
+    result = subprocess.run([cmake, "-G", "Ninja", "-S", ROOT, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={torch}",
+                             "-DSCATTERLM_CUDA_ARCHITECTURES=90a"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert f"{torch}/lib has no libtorch_cuda.so: building without CUDA\n" in result.stdout
+    assert "CUDA architectures off\n" in result.stdout
 
 
 def test_a_failing_step_shows_the_end_of_its_log(machine):
