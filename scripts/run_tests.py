@@ -73,10 +73,10 @@ def count_cases(program, tests):
     return int((re.search(r"(\d+) matching test case", listing) or [0, 0])[1])
 
 
-def catch2_job(preset, folder, gpu):
-    """The program of one test folder. Cases tagged [gpu] are excluded, and counted as skipped, where there is none."""
-    program = ROOT / "build" / preset / "bin" / f"test_{folder}"
-    name = f"{preset}_{folder}"
+def catch2_job(preset, tests, gpu):
+    """The program of one set of tests. Cases tagged [gpu] are excluded, and counted as skipped, where there is none."""
+    program = ROOT / "build" / preset / "bin" / f"test_{tests}"
+    name = f"{preset}_{tests}"
     skipped = 0 if gpu else count_cases(program, "[gpu]")
     without_gpu = "~[gpu]~[.]"  # hidden cases too: a filter of its own makes Catch2 version 2 run them
     if skipped and not count_cases(program, without_gpu):
@@ -94,7 +94,7 @@ def pytest_job(name, tests, env):
 def plan(builds):
     """(name, callable) of every job; the slow ones first, so that the last job to end is a short one."""
     gpu = has_gpu()
-    folders = sorted({path.parent.name for path in ROOT.glob("tests/*/*_test.cpp")})
+    folders = {path.parent.name for path in ROOT.glob("tests/*/*_test.cpp")}  # a program that is missing fails
     jobs = []
     if builds.get("release") == 0:
         jobs.append(("pytest", lambda: pytest_job("pytest", ["tests"], {})))
@@ -103,8 +103,8 @@ def plan(builds):
         jobs.append(("sanitize cli", lambda: pytest_job("sanitize_cli", SANITIZED_CLI, env)))
     for preset in ("sanitize", "release"):
         if builds.get(preset) == 0:
-            programs = folders + ["kernels_gpu"] * (ROOT / "build" / preset / "bin/test_kernels_gpu").is_file()
-            jobs += [(f"{preset} {program}", lambda p=preset, f=program: catch2_job(p, f, gpu)) for program in programs]
+            built = {path.name.removeprefix("test_") for path in (ROOT / "build" / preset / "bin").glob("test_*")}
+            jobs += [(f"{preset} {name}", lambda p=preset, n=name: catch2_job(p, n, gpu)) for name in sorted(folders | built)]
     return jobs
 
 
@@ -124,7 +124,7 @@ def main():
         running = {pool.submit(timed, job): name for name, job in plan(builds)}
         for future in concurrent.futures.as_completed(running):
             result, seconds = future.result()
-            print(f"{running[future]:<20} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
+            print(f"{running[future]:<28} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
                   f" {seconds:7.1f} s", flush=True)
             total.passed += result.passed
             total.skipped += result.skipped

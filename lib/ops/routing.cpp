@@ -2,8 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/device.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
+
+#ifdef SCATTERLM_CUDA
+#include "kernels/routing.h"
+#endif
 
 namespace scatterlm::ops {
 namespace {
@@ -31,6 +36,31 @@ void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
   }
 }
 
+#ifdef SCATTERLM_CUDA
+void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
+  const int64_t rows = ids_TK.numel(), num_experts = routing.num_experts;
+  const auto empty = [&](int64_t size) { return at::empty({size}, ids_TK.options()); };
+  routing.sorted_R = empty(rows);
+  routing.tokens_R = empty(rows);
+  routing.inverse_R = empty(rows);
+  routing.offsets_E1 = empty(num_experts + 1);
+  routing.tile_offsets_E1 = empty(num_experts + 1);
+  const auto workspace = at::empty({kernels::routing_workspace_bytes(rows, num_experts)}, ids_TK.options().dtype(at::kByte));
+  const auto data = [](const at::Tensor& x) { return x.mutable_data_ptr<int32_t>(); };
+  kernels::make_routing({.ids_R = ids_TK.const_data_ptr<int32_t>(),
+                         .num_rows = rows,
+                         .top_k = routing.top_k,
+                         .num_experts = num_experts,
+                         .sorted_R = data(routing.sorted_R),
+                         .tokens_R = data(routing.tokens_R),
+                         .inverse_R = data(routing.inverse_R),
+                         .offsets_E1 = data(routing.offsets_E1),
+                         .tile_offsets_E1 = data(routing.tile_offsets_E1),
+                         .workspace = workspace.mutable_data_ptr()},
+                        current_stream(ids_TK));
+}
+#endif
+
 }  // namespace
 
 Routing ref::make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
@@ -47,8 +77,13 @@ Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
   if (ids_TK.dim() != 2 || ids_TK.scalar_type() != at::kInt)
     fail("[routing] ids must be int32 [T, K], got {} {}", c10::toString(ids_TK.scalar_type()), shape_of(ids_TK));
   if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
-  if (!ids_TK.is_cpu()) return ref::make_routing(ids_TK, num_experts);
   Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
+#ifdef SCATTERLM_CUDA
+  if (ids_TK.is_cuda()) {
+    sort_slots_on_gpu(ids_TK.contiguous(), routing);
+    return routing;
+  }
+#endif
   sort_slots(ids_TK.contiguous(), routing);
   return routing;
 }

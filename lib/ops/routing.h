@@ -6,12 +6,14 @@ namespace scatterlm::ops {
 
 /// Slot index i = t*K + j. All int32, on the device of the ids.
 struct Routing {
-  int64_t num_tokens = 0;   ///< T
-  int64_t top_k = 0;        ///< K
-  int64_t num_experts = 0;  ///< E
-  at::Tensor sorted_R;      ///< sigma: slot of expert-order row m; stable, so rows of one expert ascend in slot
-  at::Tensor inverse_R;     ///< row of slot i; inverse permutation of sorted_R
-  at::Tensor offsets_E1;    ///< [E+1]: rows of expert e are offsets[e] .. offsets[e+1]-1
+  int64_t num_tokens = 0;      ///< T
+  int64_t top_k = 0;           ///< K
+  int64_t num_experts = 0;     ///< E
+  at::Tensor sorted_R;         ///< sigma: slot of expert-order row m; stable, so rows of one expert ascend in slot
+  at::Tensor inverse_R;        ///< row of slot i; inverse permutation of sorted_R
+  at::Tensor offsets_E1;       ///< [E+1]: rows of expert e are offsets[e] .. offsets[e+1]-1
+  at::Tensor tokens_R;         ///< token of row m; on a GPU only, for its kernels
+  at::Tensor tile_offsets_E1;  ///< likewise: see kernels/grouped_gemm.h
 };
 
 /// ids_TK int32, each in 0..E-1.

@@ -11,20 +11,32 @@ cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);
 }
 
 namespace scatterlm {
+namespace {
 
-std::vector<Gpu> gpus() {
+std::vector<Gpu> find_gpus() {
   std::vector<Gpu> found;
   const size_t count = at::hasCUDA() ? at::getNumGPUs() : 0;
   for (size_t i = 0; i < count; ++i) {
     const cudaDeviceProp& device = *at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(i));
     found.push_back({.name = device.name,
                      .memory_bytes = static_cast<int64_t>(device.totalGlobalMem),
-                     .compute_capability = 10 * device.major + device.minor});
+                     .compute_capability = 10 * device.major + device.minor,
+                     .multiprocessors = device.multiProcessorCount});
   }
+  return found;
+}
+
+}  // namespace
+
+const std::vector<Gpu>& gpus() {
+  static const auto found = find_gpus();
   return found;
 }
 
 }  // namespace scatterlm
 #else
-std::vector<scatterlm::Gpu> scatterlm::gpus() { return {}; }
+const std::vector<scatterlm::Gpu>& scatterlm::gpus() {
+  static const std::vector<Gpu> none;
+  return none;
+}
 #endif

@@ -10,9 +10,10 @@ struct Gpu {
   std::string name;  ///< as the driver spells it: "NVIDIA H200"
   int64_t memory_bytes = 0;
   int64_t compute_capability = 0;  ///< 90 for 9.0
+  int64_t multiprocessors = 0;
 };
 
 /// In the order of their device indices. Empty without a usable GPU, or if this program was built without CUDA.
-std::vector<Gpu> gpus();
+const std::vector<Gpu>& gpus();
 
 }  // namespace scatterlm

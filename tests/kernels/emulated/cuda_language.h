@@ -2,10 +2,10 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <type_traits>
 
+#include "tests/kernels/emulated/cuda_runtime_api.h"
 #include "tests/kernels/emulated/machine.h"
 
 #define __global__
@@ -15,30 +15,6 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
-
-using cudaStream_t = void*;
-using cudaError_t = int;
-constexpr cudaError_t cudaSuccess = 0;
-enum cudaMemcpyKind { cudaMemcpyDefault };
-inline const char* cudaGetErrorString(cudaError_t) { return "error"; }
-inline cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return cudaSuccess;
-}
-inline cudaError_t cudaFree(void* pointer) {
-  std::free(pointer);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
-}
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return cudaMemset(to, value, bytes); }
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
 struct alignas(64) CUtensorMap {
   const char* data;

@@ -1,0 +1,22 @@
+// The MoE MLP on our own kernels for Hopper GPUs (kernels/grouped_gemm.h).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "lib/config/choices.h"
+#include "lib/ops/routing.h"
+
+namespace scatterlm::ops {
+
+/// bfloat16 on a GPU of compute capability 9.0, widths that are multiples of 8.
+bool hopper_takes_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing);
+
+/// As moe_mlp(). Backward
+/// - keeps x and H only, 2TD + 4TKF bytes (gated), and writes dH over H, so it runs once; a second one throws;
+/// - adds the gradient of a weight whose grad is there already, in fp32, straight into it (its post-accumulate hook runs as
+/// ever);
+///   other weights get a gradient of their own type.
+/// Nothing waits for the GPU; the same bits on every run.
+at::Tensor moe_mlp_hopper(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+                          const Routing& routing, Activation kind);
+
+}  // namespace scatterlm::ops

@@ -1,0 +1,130 @@
+// The MoE MLP as its op calls the kernels, on CPU tensors: kernels compiled for tests/kernels/emulated.
+#include "lib/ops/moe_mlp_hopper.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include "lib/ops/device.h"
+#include "tests/catch.h"
+#include "tests/ops/expert_cases.h"
+#include "tests/ops/reference.h"
+
+namespace scatterlm {
+
+// In place of lib/ops/device.cpp.
+bool ops::is_hopper(const at::Tensor&) { return true; }
+CUstream_st* ops::current_stream(const at::Tensor&) { return nullptr; }
+int ops::num_sms(const at::Tensor&) { return 3; }
+
+namespace {
+
+using test::ExpertCase;
+using test::Tensors;
+
+ops::Routing routing_of(const ExpertCase& c) {
+  auto routing = ops::make_routing(c.ids(), c.experts);
+  routing.tokens_R = at::floor_divide(routing.sorted_R, c.top_k).to(at::kInt);
+  const auto tiles = at::floor_divide(routing.offsets_E1.diff() + 127, 128).to(at::kInt);
+  routing.tile_offsets_E1 = at::cat({at::zeros({1}, tiles.options()), tiles.cumsum(0).to(at::kInt)});
+  return routing;
+}
+
+/// x, w1, w2, gates; the first three with bf16 values.
+Tensors make_inputs(const ExpertCase& c, Activation kind) {
+  const int64_t up = is_gated(kind) ? 2 * c.width : c.width;
+  return {test::randn({c.tokens, c.model}, 1), test::randn({c.experts, up, c.model}, 2) / std::sqrt(c.model),
+          test::randn({c.experts, c.model, c.width}, 3) / std::sqrt(c.width), c.gates()};
+}
+
+std::vector<ExpertCase> cases() {
+  return {{.name = "tile edges", .tokens = 129, .top_k = 2, .experts = 5, .model = 72, .width = 136},
+          {.name = "idle experts",
+           .tokens = 70,
+           .top_k = 2,
+           .experts = 8,
+           .model = 264,
+           .width = 24,
+           .load = ExpertCase::kIdleExperts},
+          {.name = "every expert", .tokens = 5, .top_k = 3, .experts = 3, .model = 8, .width = 8},
+          {.name = "one takes all",
+           .tokens = 300,
+           .top_k = 1,
+           .experts = 4,
+           .model = 64,
+           .width = 264,
+           .load = ExpertCase::kOneTakesAll},
+          {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 16, .width = 40}};
+}
+
+test::Op hopper(const ExpertCase& c, Activation kind) {
+  return [=, routing = routing_of(c)](const Tensors& x) { return ops::moe_mlp_hopper(x[0], x[1], x[2], x[3], routing, kind); };
+}
+
+test::Op reference_for(const ExpertCase& c, Activation kind) {
+  return [=, ids = c.ids()](const Tensors& x) { return reference::moe_mlp(x[0], x[1], x[2], x[3], ids, kind); };
+}
+
+struct CountCalls : torch::autograd::PostAccumulateGradHook {
+  explicit CountCalls(int& calls) : calls(calls) {}
+  void operator()(const at::Tensor&) override { ++calls; }
+  int& calls;
+};
+
+}  // namespace
+
+TEST_CASE("moe_mlp_hopper: values and gradients within twice the error of plain LibTorch", "[moe_mlp]") {
+  const auto c = GENERATE(from_range(cases()));
+  INFO(c.name);
+  test::require_low_precision(hopper(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
+                              make_inputs(c, Activation::kSwiglu), {.dtype = at::kBFloat16, .wide = {3}});
+}
+
+TEST_CASE("moe_mlp_hopper: every activation", "[moe_mlp]") {
+  const auto kind = GENERATE(Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu);
+  const auto c = cases()[0];
+  test::require_low_precision(hopper(c, kind), reference_for(c, kind), make_inputs(c, kind),
+                              {.dtype = at::kBFloat16, .wide = {3}});
+}
+
+TEST_CASE("moe_mlp_hopper: gradients are added straight into fp32 buffers", "[moe_mlp]") {
+  const auto c = cases()[0];
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[3] = inputs[3].to(at::kFloat);
+  int calls = 0;
+  for (const int i : {1, 2}) {
+    inputs[i] = inputs[i].detach().requires_grad_();
+    inputs[i].set_grad_dtype(std::nullopt);
+    inputs[i].mutable_grad() = at::ones(inputs[i].sizes(), at::kFloat);
+    torch::autograd::impl::set_post_acc_grad_hooks(inputs[i], std::make_unique<CountCalls>(calls));
+  }
+  const auto* data = inputs[1].grad().const_data_ptr();
+  const auto out = hopper(c, Activation::kSwiglu)(inputs);
+  out.backward(at::ones_like(out));
+  REQUIRE(calls == 2);
+  REQUIRE(inputs[1].grad().const_data_ptr() == data);
+
+  auto leaves = inputs;
+  for (const int i : {1, 2}) leaves[i] = inputs[i].detach().clone().requires_grad_();  // without a gradient: bf16 comes back
+  const auto again = hopper(c, Activation::kSwiglu)(leaves);
+  const auto grads = torch::autograd::grad({again}, {leaves[1], leaves[2]}, {at::ones_like(again)});
+  for (const int i : {1, 2}) {
+    const auto sum = inputs[i].grad() - 1, rounded = grads[i - 1].to(at::kFloat);
+    REQUIRE(grads[i - 1].scalar_type() == at::kBFloat16);
+    REQUIRE((sum - rounded).norm().item<double>() < 2.5e-3 * rounded.norm().item<double>());
+  }
+}
+
+TEST_CASE("moe_mlp_hopper: a second backward is refused", "[moe_mlp]") {
+  const auto c = cases()[2];
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[0].requires_grad_();
+  inputs[3] = inputs[3].to(at::kFloat);
+  const auto out = hopper(c, Activation::kSwiglu)(inputs);
+  out.backward(at::ones_like(out), /*retain_graph=*/true);
+  REQUIRE_THROWS_WITH(out.backward(at::ones_like(out)),
+                      ContainsSubstring("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation"));
+}
+
+}  // namespace scatterlm
