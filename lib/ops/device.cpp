@@ -1,6 +1,6 @@
 #include "lib/ops/device.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include <c10/cuda/CUDAStream.h>
 
 #include "lib/util/gpu.h"
