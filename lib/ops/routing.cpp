@@ -79,11 +79,12 @@ Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
   if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
   Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
 #ifdef SCATTERLM_KERNELS
-  if (ids_TK.is_cuda()) {
+  if (has_kernels(ids_TK)) {
     sort_slots_on_gpu(ids_TK.contiguous(), routing);
     return routing;
   }
 #endif
+  if (!ids_TK.is_cpu()) return ref::make_routing(ids_TK, num_experts);
   sort_slots(ids_TK.contiguous(), routing);
   return routing;
 }
