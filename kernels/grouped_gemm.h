@@ -35,10 +35,11 @@ struct GroupedGemmArgs {
   const void* b;            ///< bf16, see the functions
   int64_t n;                ///< columns of C
   int64_t k;
-  int num_sms;  ///< multiprocessors to use
+  int num_sms;                        ///< multiprocessors to use
+  const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
 };
 
-/// b [E, n, k] -> c [R, n] bf16: c = a b[e]^T.
+/// b [E, n, k] -> c [R, n] bf16: c = a b[e]^T. (For rows named by c_rows, c may have more rows; the others stay as they are.)
 void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
 
 /// b [E, k, n] -> c [R, n] bf16: c = a b[e].
@@ -66,7 +67,7 @@ void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activat
 enum class WgradOutput { kBf16, kFp32 };
 enum class WgradUpdate { kStore, kAdd };
 
-/// dW[e] = sum over the rows m of e of A[m]^T B[m]; at most one of a, b is gathered.
+/// dW[e] = sum over the rows m of e of A[m]^T B[m].
 struct WgradArgs {
   ExpertRows experts;
   const void* a;            ///< bf16 [R, m], or [rows, m] with a_rows

@@ -126,6 +126,14 @@ __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&value
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
   SCATTERLM_PTX("st.shared.v2.f32 [%0], {%1, %2};", "r"(address), "f"(x), "f"(y));
 }
+__device__ __forceinline__ uint4 load_shared(uint32_t address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address)
+               : "memory");
+  return x;
+}
 __device__ __forceinline__ void store_shared_zeros(uint32_t address) {
   SCATTERLM_PTX("st.shared.v4.b32 [%0], {%1, %1, %1, %1};", "r"(address), "r"(0));
 }

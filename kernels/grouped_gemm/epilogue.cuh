@@ -89,6 +89,57 @@ struct StoreEpilogue {
   int warpgroup_;
 };
 
+/// C = the product, row m in row c_rows[m]: 16 bytes a thread, eight threads on the 128 bytes of a row's panel.
+class ScatterEpilogue {
+ public:
+  struct Params {
+    void* c;
+    const int32_t* c_rows_R;
+    int n;
+  };
+  static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
+
+  __device__ ScatterEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
+      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+
+  __device__ void begin(const RowTile& tile) {
+    rows_.set(tile, warpgroup_);
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i)
+      c_row_[i] = row(i) < rows_.count ? __ldg(params_.c_rows_R + rows_.row + row(i)) : -1;
+  }
+
+  /// Two buffers: who writes panel i has passed the barrier of panel i - 1, so everyone has read panel i - 2.
+  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+    const uint32_t buffer = panels_.buffer(i & 1);
+#pragma unroll
+    for (int group = 0; group < 4; ++group) {
+      const uint32_t* value = packed + i * 16 + group * 4;
+      store_matrices(buffer + panels_.offset(group), {value[0], value[1], value[2], value[3]});
+    }
+    panels_.sync();
+    const int column = rows_.n_tile * kTileColumns + i * 64 + chunk() * 8;
+    if (column >= params_.n) return;
+#pragma unroll
+    for (int j = 0; j < kRowsPerThread; ++j) {
+      if (c_row_[j] < 0) continue;
+      auto* to = static_cast<char*>(params_.c) + (static_cast<int64_t>(c_row_[j]) * params_.n + column) * 2;
+      *reinterpret_cast<uint4*>(to) = load_shared(buffer + swizzled(row(j), chunk()));
+    }
+  }
+
+ private:
+  static constexpr int kRowsPerThread = 4;
+  __device__ static int row(int i) { return i * 16 + threadIdx.x % 128 / 8; }
+  __device__ static int chunk() { return threadIdx.x % 8; }
+
+  const Params& params_;
+  Panels panels_;
+  WarpgroupRows rows_;
+  int warpgroup_;
+  int c_row_[kRowsPerThread];
+};
+
 /// H = the product, rounded to bf16, and A = activation(H).
 template <class Policy>
 class ActivationEpilogue {

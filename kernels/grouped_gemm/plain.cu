@@ -4,13 +4,21 @@
 namespace scatterlm::kernels {
 namespace {
 
+template <class Weight, class Epilogue>
+void run(const char* op, const GroupedGemmArgs& args, const CUtensorMap& b, const typename Epilogue::Params& epilogue,
+         cudaStream_t stream) {
+  if (args.a_rows_R)
+    launch_rows<Weight, GatheredRows, Epilogue>(op, args, b, kTileColumns, epilogue, stream);
+  else
+    launch_rows<Weight, ContiguousRows, Epilogue>(op, args, b, kTileColumns, epilogue, stream);
+}
+
 template <class Weight>
 void run(const char* op, const GroupedGemmArgs& args, const CUtensorMap& b, void* c, cudaStream_t stream) {
-  const StoreEpilogue::Params epilogue{shifted_rows_map(op, c, args.experts.num_rows, args.n)};
-  if (args.a_rows_R)
-    launch_rows<Weight, GatheredRows, StoreEpilogue>(op, args, b, kTileColumns, epilogue, stream);
+  if (args.c_rows_R)
+    run<Weight, ScatterEpilogue>(op, args, b, {c, args.c_rows_R, static_cast<int>(args.n)}, stream);
   else
-    launch_rows<Weight, ContiguousRows, StoreEpilogue>(op, args, b, kTileColumns, epilogue, stream);
+    run<Weight, StoreEpilogue>(op, args, b, {shifted_rows_map(op, c, args.experts.num_rows, args.n)}, stream);
 }
 
 void check(const char* op, const GroupedGemmArgs& args, const void* c) {

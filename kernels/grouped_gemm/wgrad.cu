@@ -6,28 +6,33 @@ namespace {
 
 constexpr const char* kOp = "grouped_gemm_wgrad";
 
-template <GatheredOperand kGathered>
-void run(const WgradArgs& args, const void* gathered, const int32_t* rows_R, int64_t gathered_width, cudaStream_t stream) {
-  const int64_t rows = args.experts.num_rows, num_experts = args.experts.num_experts;
+WgradOperand operand(const void* data, const int32_t* rows_R, int64_t width, int64_t num_rows) {
+  WgradOperand operand{};
+  if (!rows_R) operand.map = shifted_rows_map(kOp, data, num_rows, width);
+  operand.data = data;
+  operand.rows_R = rows_R;
+  operand.row_bytes = width * 2;
+  operand.width = static_cast<int>(width);
+  return operand;
+}
+
+template <class LoadA, class LoadB>
+void run(const WgradArgs& args, cudaStream_t stream) {
   const int element = args.output == WgradOutput::kBf16 ? 2 : 4;
   WgradParams params{};
-  if (kGathered != GatheredOperand::kA) params.a = shifted_rows_map(kOp, args.a, rows, args.m);
-  if (kGathered != GatheredOperand::kB) params.b = shifted_rows_map(kOp, args.b, rows, args.n);
+  params.a = operand(args.a, args.a_rows_R, args.m, args.experts.num_rows);
+  params.b = operand(args.b, args.b_rows_R, args.n, args.experts.num_rows);
   params.dw = tensor_map(kOp, args.output == WgradOutput::kBf16 ? MapType::kBf16 : MapType::kFp32, args.dw,
-                         {args.n, args.m, num_experts}, {args.n * element, args.m * args.n * element}, {128 / element, 64, 1});
-  params.gathered = gathered;
-  params.rows_R = rows_R;
-  params.gathered_row_bytes = gathered_width * 2;
+                         {args.n, args.m, args.experts.num_experts}, {args.n * element, args.m * args.n * element},
+                         {128 / element, 64, 1});
   params.offsets_E1 = args.experts.offsets_E1;
-  params.num_experts = static_cast<int>(num_experts);
-  params.m = static_cast<int>(args.m);
-  params.n = static_cast<int>(args.n);
+  params.num_experts = static_cast<int>(args.experts.num_experts);
   params.m_tiles = static_cast<int>(ceil_div(args.m, 128));
   params.n_tiles = static_cast<int>(ceil_div(args.n, kTileColumns));
   params.output = args.output;
   params.update = args.update;
-  const int64_t tiles = num_experts * params.m_tiles * params.n_tiles;
-  launch(kOp, wgrad_kernel<kGathered>, std::min<int64_t>(args.num_sms, tiles), kThreads, WgradPipe::kBytes, params, stream);
+  const int64_t tiles = args.experts.num_experts * params.m_tiles * params.n_tiles;
+  launch(kOp, wgrad_kernel<LoadA, LoadB>, std::min<int64_t>(args.num_sms, tiles), kThreads, WgradPipe::kBytes, params, stream);
 }
 
 }  // namespace
@@ -36,7 +41,6 @@ void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
   check_operand(kOp, "a", args.a, args.m);
   check_operand(kOp, "b", args.b, args.n);
   check_operand(kOp, "dw", args.dw, args.n);
-  if (args.a_rows_R && args.b_rows_R) throw KernelError("[grouped_gemm_wgrad] at most one of a, b is gathered");
   if (args.experts.num_rows == 0) {
     if (args.update == WgradUpdate::kStore) {
       const int64_t bytes = args.experts.num_experts * args.m * args.n * (args.output == WgradOutput::kBf16 ? 2 : 4);
@@ -44,12 +48,10 @@ void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
     }
     return;
   }
-  if (args.a_rows_R)
-    run<GatheredOperand::kA>(args, args.a, args.a_rows_R, args.m, stream);
-  else if (args.b_rows_R)
-    run<GatheredOperand::kB>(args, args.b, args.b_rows_R, args.n, stream);
-  else
-    run<GatheredOperand::kNone>(args, nullptr, nullptr, 0, stream);
+  if (args.a_rows_R && args.b_rows_R) return run<GatheredColumns<2>, GatheredColumns<4>>(args, stream);
+  if (args.a_rows_R) return run<GatheredColumns<2>, BulkColumns<4>>(args, stream);
+  if (args.b_rows_R) return run<BulkColumns<2>, GatheredColumns<4>>(args, stream);
+  run<BulkColumns<2>, BulkColumns<4>>(args, stream);
 }
 
 }  // namespace scatterlm::kernels

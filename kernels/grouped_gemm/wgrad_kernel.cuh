@@ -2,22 +2,27 @@
 // product. Both operands lie in shared memory as their rows are in global memory, so the tensor cores transpose both.
 //
 // Blocks of 64 rows of one expert. Operands in expert order come by the copy engine through a shifted map (epilogue.cuh), which
-// fills rows past the expert's end with zeros; the gathered one by cp.async, zeros likewise. An expert without rows has no
-// blocks: its tile is zeros, stored without touching the ring.
+// fills rows past the expert's end with zeros; gathered ones by cp.async, zeros likewise. An expert without rows has no blocks:
+// its tile is zeros, stored without touching the ring.
 #pragma once
 #include "kernels/grouped_gemm/epilogue.cuh"
 #include "kernels/grouped_gemm/pipeline.cuh"
 
 namespace scatterlm::kernels {
 
+struct WgradOperand {
+  CUtensorMap map;  ///< {width, 64, R + 64}, box {64, 64, 1}; unused if gathered
+  const void* data;
+  const int32_t* rows_R;  ///< gathered: row of `data` for each row in expert order
+  int64_t row_bytes;
+  int width;
+};
+
 struct WgradParams {
-  CUtensorMap a, b;  ///< {columns, 64, R + 64}, box {64, 64, 1}; unused if gathered
-  CUtensorMap dw;    ///< {n, m, E}, box of 128 bytes x 64 rows
-  const void* gathered;
-  const int32_t* rows_R;
-  int64_t gathered_row_bytes;
+  WgradOperand a, b;
+  CUtensorMap dw;  ///< {n, m, E}, box of 128 bytes x 64 rows
   const int32_t* offsets_E1;
-  int num_experts, m, n, m_tiles, n_tiles;
+  int num_experts, m_tiles, n_tiles;
   WgradOutput output;
   WgradUpdate update;
 
@@ -28,35 +33,50 @@ struct WgradParams {
 
 using WgradPipe = Pipeline<4, 2 * Panels::kBytes>;
 
-/// Which operand is named by an index list.
-enum class GatheredOperand { kNone, kA, kB };
-
-/// Boxes of 64 columns of an operand in expert order.
+/// Loads 64 kBoxes columns of an operand in expert order, 64 rows at a time; thread 0 calls.
 template <int kBoxes>
-__device__ void load_rows(uint32_t to, const CUtensorMap& map, uint32_t barrier, int column, int row, int row_end) {
-  const int count = min(row_end - row, 64);
-#pragma unroll
-  for (int box = 0; box < kBoxes; ++box)
-    tma_load(to + box * kBoxBytes, map, barrier, column + box * 64, 64 - count, row + count);
-}
-
-/// One warp's share of a gathered operand: rows 16 j + 4 warp + lane / 8 of each block, chunk lane % 8 of each box. A load of
-/// 32 indices serves two blocks and is issued two blocks ahead; shuffles spread it. Few addresses, the rest immediates: the
-/// instructions of the loaders are the limit.
-template <int kBoxes>
-class RowGatherer {
+class BulkColumns {
  public:
-  __device__ RowGatherer(const WgradParams& p, int column, int width, int row, int row_end)
-      : p_(p), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), row_(row), row_end_(row_end) {
-    const int chunk_column = column + lane_ % 8 * 8;
-    from_ = static_cast<const char*>(p.gathered) + chunk_column * 2;
+  static constexpr bool kCopies = false;
+  static constexpr uint32_t kBulkBytes = kBoxes * kBoxBytes;
+
+  __device__ BulkColumns(const WgradOperand& operand, int column, const WgradTile& tile)
+      : operand_(operand), column_(column), row_(tile.row), row_end_(tile.row_end) {}
+
+  __device__ void load(uint32_t to, uint32_t full) {
+    if (threadIdx.x == 0) {
+      const int count = min(row_end_ - row_, 64);
 #pragma unroll
-    for (int box = 0; box < kBoxes; ++box) bytes_[box] = chunk_column + box * 64 < width ? 16 : 0;
-    next_ = load_indices(row);
+      for (int box = 0; box < kBoxes; ++box)
+        tma_load(to + box * kBoxBytes, operand_.map, full, column_ + box * 64, 64 - count, row_ + count);
+    }
+    row_ += 64;
   }
 
-  /// Copies the next 64 rows.
-  __device__ void copy(uint32_t to) {
+ private:
+  const WgradOperand& operand_;
+  int column_, row_, row_end_;
+};
+
+/// The same of a gathered operand, by 128 threads: a warp has rows 16 j + 4 warp + lane / 8 of each block, chunk lane % 8 of
+/// each box. A load of 32 indices serves two blocks and is issued two blocks ahead; shuffles spread it. Few addresses, the rest
+/// immediates: the instructions of the loaders are the limit.
+template <int kBoxes>
+class GatheredColumns {
+ public:
+  static constexpr bool kCopies = true;
+  static constexpr uint32_t kBulkBytes = 0;
+
+  __device__ GatheredColumns(const WgradOperand& operand, int column, const WgradTile& tile)
+      : operand_(operand), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), row_(tile.row), row_end_(tile.row_end) {
+    const int chunk_column = column + lane_ % 8 * 8;
+    from_ = static_cast<const char*>(operand.data) + chunk_column * 2;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) bytes_[box] = chunk_column + box * 64 < operand.width ? 16 : 0;
+    next_ = load_indices(row_);
+  }
+
+  __device__ void load(uint32_t to, uint32_t /*full*/) {
     if (half_ == 0) {
       index_ = next_;
       next_ = load_indices(row_ + 128);
@@ -66,7 +86,7 @@ class RowGatherer {
     for (int j = 0; j < 4; ++j) {
       const int index = __shfl_sync(~0u, index_, half_ * 16 + j * 4 + lane_ / 8);
       const char* from =
-          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * static_cast<uint64_t>(p_.gathered_row_bytes);
+          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * static_cast<uint64_t>(operand_.row_bytes);
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box)
         copy_16_bytes_async(to + j * 2048 + box * kBoxBytes, from + box * 128, index < 0 ? 0 : bytes_[box]);
@@ -79,38 +99,34 @@ class RowGatherer {
   /// Lane 16 h + 4 j + i: the row 16 j + 4 warp + i of block h of two.
   __device__ int load_indices(int row) const {
     row += lane_ / 16 * 64 + lane_ % 16 / 4 * 16 + warp_ * 4 + lane_ % 4;
-    return row < row_end_ ? __ldg(p_.rows_R + row) : -1;
+    return row < row_end_ ? __ldg(operand_.rows_R + row) : -1;
   }
 
-  const WgradParams& p_;
+  const WgradOperand& operand_;
   const char* from_;
   uint32_t bytes_[kBoxes];
   int lane_, warp_, row_, row_end_;
   int index_ = -1, next_, half_ = 0;
 };
 
-template <GatheredOperand kGathered>
+template <class LoadA, class LoadB>
 __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
-  constexpr bool kGatherA = kGathered == GatheredOperand::kA, kGatherB = kGathered == GatheredOperand::kB;
-  constexpr uint32_t kBulkBytes = (kGatherA ? 0 : kStageA) + (kGatherB ? 0 : kStageB);
-  if (kGathered == GatheredOperand::kNone && threadIdx.x != 0) return;
+  constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
+  if (!kCopies && threadIdx.x != 0) return;
   RingPosition<WgradPipe::kStages> at;
   WgradTile tile;
   for (auto schedule = p.schedule(); schedule.next(tile);) {
-    const int m = tile.m_tile * 128, n = tile.n_tile * kTileColumns;
-    RowGatherer<kGatherA ? 2 : 4> gatherer(p, kGatherA ? m : n, kGatherA ? p.m : p.n, tile.row,
-                                           kGathered == GatheredOperand::kNone ? tile.row : tile.row_end);
+    LoadA a(p.a, tile.m_tile * 128, tile);
+    LoadB b(p.b, tile.n_tile * kTileColumns, tile);
     for (int row = tile.row; row < tile.row_end; row += 64, at.advance()) {
       const uint32_t full = pipe.full(at.stage);
       barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
-      if (threadIdx.x == 0) {
-        barrier_arrive_expect(full, kBulkBytes);
-        if (!kGatherA) load_rows<2>(pipe.a(at.stage), p.a, full, m, row, tile.row_end);
-        if (!kGatherB) load_rows<4>(pipe.b(at.stage), p.b, full, n, row, tile.row_end);
-      }
-      if constexpr (kGathered != GatheredOperand::kNone) {
+      if (threadIdx.x == 0) barrier_arrive_expect(full, LoadA::kBulkBytes + LoadB::kBulkBytes);
+      a.load(pipe.a(at.stage), full);
+      if constexpr (kCopies) __syncwarp();
+      b.load(pipe.b(at.stage), full);
+      if constexpr (kCopies) {
         __syncwarp();
-        gatherer.copy(kGatherA ? pipe.a(at.stage) : pipe.b(at.stage));
         barrier_arrive_after_copies(full);
       }
     }
@@ -197,22 +213,22 @@ class WgradStore {
   int turn_ = 1;
 };
 
-template <GatheredOperand kGathered>
+template <class LoadA, class LoadB>
 __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constant__ WgradParams params) {
-  constexpr bool kGathers = kGathered != GatheredOperand::kNone;
+  constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
   const WgradPipe pipe{shared_address(dynamic_shared<void>())};
   if (threadIdx.x == 0) {
     prefetch_tensor_map(params.dw);
-    pipe.init_barriers(kGathers ? 128 : 0);
+    pipe.init_barriers(kCopies ? 128 : 0);
   }
   __syncthreads();
 
   if (threadIdx.x < 128) {
-    registers_lower<kGathers ? 88 : 40>();
-    load_wgrad<kGathered>(params, pipe);
+    registers_lower<kCopies ? 88 : 40>();
+    load_wgrad<LoadA, LoadB>(params, pipe);
     return;
   }
-  registers_raise<kGathers ? 208 : 232>();
+  registers_raise<kCopies ? 208 : 232>();
   const int warpgroup = threadIdx.x / 128 - 1;
   Accumulator<WgradPipe, Major::kMN, Major::kMN> accumulator(pipe, warpgroup);
   WgradStore out(params, pipe.staging(warpgroup), warpgroup);

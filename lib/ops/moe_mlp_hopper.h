@@ -12,9 +12,7 @@ bool hopper_takes_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at
 
 /// As moe_mlp(). Backward
 /// - keeps x and H only, 2TD + 4TKF bytes (gated), and writes dH over H, so it runs once; a second one throws;
-/// - adds the gradient of a weight whose grad is there already, in fp32, straight into it (its post-accumulate hook runs as
-/// ever);
-///   other weights get a gradient of their own type.
+/// - puts the gradients of the weights where HopperRows::weight_gradient (hopper.h) says.
 /// Nothing waits for the GPU; the same bits on every run.
 at::Tensor moe_mlp_hopper(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                           const Routing& routing, Activation kind);

@@ -50,6 +50,34 @@ TEST_CASE("grouped_gemm: values", KERNEL_TAGS) {
   REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3), expected) < 1.2);
 }
 
+TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
+  const auto experts = GENERATE(from_range(expert_tables()));
+  const auto w = GENERATE(Widths{8, 8}, Widths{328, 200});
+  const bool gathered = GENERATE(false, true), transposed = GENERATE(false, true);
+  const Inputs in(experts, w, gathered);
+  const size_t rows = experts.num_rows(), spare = 5;
+  auto places = random_permutation(rows + spare, 6);  // five rows of c get nothing
+  places.resize(rows);
+  const DeviceExperts device(experts);
+  const Buffer<Bf16> a(in.a), b(in.b), c((rows + spare) * w.n);
+  const Buffer<int32_t> a_rows(in.rows), c_rows(places);
+  GroupedGemmArgs args{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3};
+  args.c_rows_R = c_rows.data();
+  (transposed ? grouped_gemm_dgrad : grouped_gemm_fwd)(args, c.data(), nullptr);
+
+  const auto product = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
+  const auto actual = c.host();
+  std::vector<Bf16> stored(product.size());
+  std::vector<bool> written(rows + spare);
+  for (size_t m = 0; m < rows; ++m) {
+    std::copy_n(actual.begin() + size_t(places[m]) * w.n, w.n, stored.begin() + m * w.n);
+    written[places[m]] = true;
+  }
+  REQUIRE(rounding_errors(stored, product) < 1.2);
+  for (size_t i = 0; i < actual.size(); ++i)
+    if (!written[i / w.n]) REQUIRE(actual[i] == 0xFFFF);
+}
+
 TEST_CASE("grouped_gemm: the same bits on any number of blocks, twice", KERNEL_TAGS) {
   const auto experts = expert_tables()[0];
   const Widths w{328, 200};

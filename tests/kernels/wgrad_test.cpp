@@ -64,9 +64,9 @@ std::vector<T> poisoned(size_t size) {
 TEST_CASE("grouped_gemm_wgrad: values", KERNEL_TAGS) {
   const auto experts = GENERATE(from_range(expert_tables()));
   const auto [m, n] = GENERATE(std::pair{8, 8}, std::pair{136, 264}, std::pair{200, 72});
-  const int gathered = GENERATE(0, 1, 2);
-  INFO("rows " << experts.num_rows() << ", m " << m << ", n " << n << ", gathered " << gathered);
-  const Problem p{experts, m, n, gathered == 1, gathered == 2};
+  const bool gather_a = GENERATE(false, true), gather_b = GENERATE(false, true);
+  INFO("rows " << experts.num_rows() << ", m " << m << ", n " << n << ", gathered " << gather_a << gather_b);
+  const Problem p{experts, m, n, gather_a, gather_b};
   const auto expected = oracle::wgrad(experts, p.a, p.a_rows, p.b, p.b_rows, m, n);
   REQUIRE(rounding_errors(run(p, WgradUpdate::kStore, poisoned<Bf16>(expected.size())), expected) < 1.2);
   const auto fp32 = run(p, WgradUpdate::kStore, poisoned<float>(expected.size()));

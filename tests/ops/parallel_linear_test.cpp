@@ -1,7 +1,6 @@
 #include "lib/ops/parallel_linear.h"
 
-#include "tests/ops/expert_cases.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/parallel_linear_forms.h"
 
 namespace scatterlm {
 namespace {
@@ -9,47 +8,7 @@ namespace {
 using ops::RowOrder;
 using test::ExpertCase;
 using test::Tensors;
-
-struct Form {
-  std::string name;
-  RowOrder in, out;
-  bool per_token = false;  ///< x has T rows, each for its K slots
-  bool gated = false;
-};
-
-std::vector<Form> all_forms() {
-  return {{.name = "tokens to expert order", .in = RowOrder::kToken, .out = RowOrder::kExpert, .per_token = true},
-          {.name = "slots to expert order", .in = RowOrder::kToken, .out = RowOrder::kExpert},
-          {.name = "tokens to slots", .in = RowOrder::kToken, .out = RowOrder::kToken, .per_token = true},
-          {.name = "slots to slots", .in = RowOrder::kToken, .out = RowOrder::kToken},
-          {.name = "expert order to slots", .in = RowOrder::kExpert, .out = RowOrder::kToken},
-          {.name = "expert order throughout", .in = RowOrder::kExpert, .out = RowOrder::kExpert},
-          {.name = "tokens to gated sum", .in = RowOrder::kToken, .out = RowOrder::kToken, .per_token = true, .gated = true},
-          {.name = "slots to gated sum", .in = RowOrder::kToken, .out = RowOrder::kToken, .gated = true},
-          {.name = "expert order to gated sum", .in = RowOrder::kExpert, .out = RowOrder::kToken, .gated = true}};
-}
-
-/// x, weight and, where the form has them, gates.
-Tensors make_inputs(const ExpertCase& c, const Form& form) {
-  Tensors inputs = {test::randn({form.per_token ? c.tokens : c.tokens * c.top_k, c.model}, 1),
-                    test::randn({c.experts, c.width, c.model}, 2) / std::sqrt(c.model)};
-  if (form.gated) inputs.push_back(c.gates());
-  return inputs;
-}
-
-test::Op op_for(const ExpertCase& c, const Form& form, at::Device device = at::kCPU) {
-  const auto routing = ops::make_routing(c.ids().to(device), c.experts);
-  return [=](const Tensors& x) {
-    return ops::parallel_linear(x[0], x[1], routing, form.in, form.out, form.gated ? std::optional(x[2]) : std::nullopt);
-  };
-}
-
-test::Op reference_for(const ExpertCase& c, const Form& form) {
-  return [=, ids = c.ids(), routing = ops::make_routing(c.ids(), c.experts)](const Tensors& x) {
-    return reference::parallel_linear(x[0], x[1], ids, routing, form.in, form.out,
-                                      form.gated ? std::optional(x[2]) : std::nullopt);
-  };
-}
+using namespace test::parallel_linear;
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #include "lib/ops/router.h"
 
-#include "tests/ops/reference.h"
+#include "tests/ops/router_forms.h"
 
 #include "tests/ops/check_op.h"
 
@@ -9,15 +9,8 @@ namespace {
 
 using ops::RouterOptions;
 using ops::RouterOutput;
+using test::all_forms;
 using test::Tensors;
-
-std::vector<RouterOptions> all_forms(int64_t top_k) {
-  return {{.num_experts_per_tok = top_k, .topk_before_softmax = true},
-          {.num_experts_per_tok = top_k, .norm_topk_prob = false},
-          {.num_experts_per_tok = top_k, .norm_topk_prob = true, .routed_scaling_factor = 2.5},
-          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = false, .routed_scaling_factor = 0.5},
-          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = true, .routed_scaling_factor = 2.5}};
-}
 
 /// All differentiable outputs in one vector: gates, prob_sum, lse_sq_sum.
 template <class Output>

@@ -3,21 +3,13 @@
 
 #include "tests/catch.h"
 #include "tests/ops/check_op.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/router_forms.h"
 
 namespace scatterlm {
 namespace {
 
-using ops::RouterOptions;
+using test::all_forms;
 using test::Tensors;
-
-std::vector<RouterOptions> all_forms(int64_t top_k) {
-  return {{.num_experts_per_tok = top_k, .topk_before_softmax = true},
-          {.num_experts_per_tok = top_k, .norm_topk_prob = false},
-          {.num_experts_per_tok = top_k, .norm_topk_prob = true, .routed_scaling_factor = 2.5},
-          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = false, .routed_scaling_factor = 0.5},
-          {.num_experts_per_tok = top_k, .score = RouterScore::kSigmoid, .norm_topk_prob = true, .routed_scaling_factor = 2.5}};
-}
 
 struct Size {
   int64_t tokens, experts, top_k;

@@ -156,6 +156,11 @@ inline void store_shared(uint32_t address, float x, float y) {
   std::memcpy(emulated::shared(address), &x, 4);
   std::memcpy(emulated::shared(address + 4), &y, 4);
 }
+inline uint4 load_shared(uint32_t address) {
+  uint4 value;
+  std::memcpy(&value, emulated::shared(address), 16);
+  return value;
+}
 inline void store_shared_zeros(uint32_t address) { std::memset(emulated::shared(address), 0, 16); }
 
 inline float tanh_approximate(float x) { return std::tanh(x); }

@@ -1,0 +1,52 @@
+// Bound by memory: four rows of n per row m. A warp per row, 16 bytes a lane; the lanes' sums meet in a fixed order.
+#include "kernels/gated_rows.h"
+
+#include "kernels/device/launch.cuh"
+#include "kernels/device/ptx.cuh"
+
+namespace scatterlm::kernels {
+namespace {
+
+constexpr int kWarps = 8, kColumns = 8;
+
+__global__ void __launch_bounds__(kWarps * 32) gated_rows_bwd_kernel(const __grid_constant__ GatedRowsBwdArgs p) {
+  const int64_t m = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (m >= p.num_rows) return;
+  const int lane = threadIdx.x % 32;
+  const int32_t slot = p.sorted_R[m];
+  const float gate = p.gates[slot];
+  const auto row = [&](const void* data, const int32_t* rows_R) {
+    return static_cast<const uint4*>(data) + (rows_R ? rows_R[m] : m) * (p.n / kColumns);
+  };
+  const uint4 *da = row(p.da, nullptr), *x = row(p.x, p.x_rows_R);
+  auto *dx = const_cast<uint4*>(row(p.dx, p.dx_rows_R)), *x_gated = const_cast<uint4*>(row(p.x_gated, nullptr));
+  float dot = 0;
+  for (int64_t chunk = lane; chunk < p.n / kColumns; chunk += 32) {
+    const uint4 da_4 = __ldcs(da + chunk), x_4 = x[chunk];
+    const uint32_t da_2[4] = {da_4.x, da_4.y, da_4.z, da_4.w}, x_2[4] = {x_4.x, x_4.y, x_4.z, x_4.w};
+    uint32_t dx_2[4], gated_2[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float d[2] = {low_bf16(da_2[i]), high_bf16(da_2[i])}, v[2] = {low_bf16(x_2[i]), high_bf16(x_2[i])};
+      dot = fmaf(d[1], v[1], fmaf(d[0], v[0], dot));
+      dx_2[i] = pack_bf16(gate * d[0], gate * d[1]);
+      gated_2[i] = pack_bf16(gate * v[0], gate * v[1]);
+    }
+    dx[chunk] = uint4{dx_2[0], dx_2[1], dx_2[2], dx_2[3]};
+    x_gated[chunk] = uint4{gated_2[0], gated_2[1], gated_2[2], gated_2[3]};
+  }
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(~0u, dot, step);
+  if (lane == 0) p.dgates[slot] = dot;
+}
+
+}  // namespace
+
+void gated_rows_bwd(const GatedRowsBwdArgs& args, cudaStream_t stream) {
+  if (args.n < kColumns || args.n % kColumns != 0)
+    throw KernelError("[gated_rows_bwd] n must be a multiple of 8, got " + std::to_string(args.n));
+  if (args.num_rows == 0) return;
+  launch("gated_rows_bwd", gated_rows_bwd_kernel, (args.num_rows + kWarps - 1) / kWarps, kWarps * 32, 0, args, stream);
+}
+
+}  // namespace scatterlm::kernels

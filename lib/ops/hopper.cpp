@@ -1,0 +1,32 @@
+#ifdef SCATTERLM_KERNELS
+#include "lib/ops/hopper.h"
+
+#include <ATen/ATen.h>
+
+namespace scatterlm::ops {
+
+at::Tensor HopperRows::sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k, const float* gates) const {
+  auto out = at::empty({y_RN.size(0) / top_k, y_RN.size(1)}, y_RN.options());
+  kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(), gates, out.mutable_data_ptr(), out.size(0),
+                       top_k, out.size(1)},
+                      stream);
+  return out;
+}
+
+at::Tensor HopperRows::weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const {
+  const bool in_place =
+      weight.is_leaf() && weight.grad().defined() && weight.grad().scalar_type() == at::kFloat && weight.grad().is_contiguous();
+  auto gradient = in_place ? weight.grad() : at::empty_like(weight);
+  args.experts = experts;
+  args.num_sms = sms;
+  args.m = weight.size(1);
+  args.n = weight.size(2);
+  args.dw = gradient.mutable_data_ptr();
+  args.output = in_place ? kernels::WgradOutput::kFp32 : kernels::WgradOutput::kBf16;
+  args.update = in_place ? kernels::WgradUpdate::kAdd : kernels::WgradUpdate::kStore;
+  kernels::grouped_gemm_wgrad(args, stream);
+  return in_place ? at::Tensor() : gradient;
+}
+
+}  // namespace scatterlm::ops
+#endif

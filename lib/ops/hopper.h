@@ -1,0 +1,42 @@
+// What ops on the Hopper kernels (kernels/grouped_gemm.h) share.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "kernels/gather_sum.h"
+#include "kernels/grouped_gemm.h"
+#include "lib/ops/device.h"
+
+namespace scatterlm::ops {
+
+/// Contiguous bf16 in rows of whole 16-byte pieces.
+inline bool hopper_takes(const at::Tensor& x) {
+  return is_hopper(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+/// The routing as the kernels see it, and where they run.
+struct HopperRows {
+  HopperRows(const at::Tensor& x, const at::Tensor& offsets_E1, const at::Tensor& tile_offsets_E1, int64_t num_rows)
+      : experts{offsets_E1.const_data_ptr<int32_t>(), tile_offsets_E1.const_data_ptr<int32_t>(), offsets_E1.size(0) - 1,
+                num_rows},
+        sms(num_sms(x)),
+        stream(current_stream(x)) {}
+
+  /// Rows of a, in expert order or named by rows_R, times b.
+  kernels::GroupedGemmArgs times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
+    return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms};
+  }
+
+  /// y [R, N] in expert order -> [T, N].
+  at::Tensor sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k, const float* gates) const;
+
+  /// dW of `weight` [E, m, n] from args.a and args.b. Undefined if it was added straight into the gradient of the weight: that
+  /// of a leaf whose gradient is there already, in fp32; its post-accumulate hook runs as ever.
+  at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
+
+  kernels::ExpertRows experts;
+  int sms;
+  CUstream_st* stream;
+};
+
+}  // namespace scatterlm::ops
