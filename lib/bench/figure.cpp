@@ -27,6 +27,12 @@ std::optional<double> roofline_percent(const Figure& figure) {
 
 ordered_json or_null(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(); }
 
+std::string speed_text(const Figure& figure) {
+  const double value = speed(figure);
+  if (!counts_flops(figure)) return fmt::format("{:.4g} GB/s", value);
+  return value < 1 ? fmt::format("{:.4g} GFLOP/s", 1e3 * value) : fmt::format("{:.4g} TFLOP/s", value);
+}
+
 std::string percent_text(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
 
 }  // namespace
@@ -43,9 +49,8 @@ std::string format_figures(const std::vector<Figure>& figures, const std::option
   std::vector<std::vector<std::string>> rows = {{"", "ms", "p10", "p90", "speed", "of ceiling", "of roofline"}};
   for (const auto& figure : figures) {
     rows.push_back({figure.name, fmt::format("{:.3f}", figure.ms.median), fmt::format("{:.3f}", figure.ms.p10),
-                    fmt::format("{:.3f}", figure.ms.p90),
-                    fmt::format("{:.4g} {}", speed(figure), counts_flops(figure) ? "TFLOP/s" : "GB/s"),
-                    percent_text(ceiling_percent(figure, ceilings)), percent_text(roofline_percent(figure))});
+                    fmt::format("{:.3f}", figure.ms.p90), speed_text(figure), percent_text(ceiling_percent(figure, ceilings)),
+                    percent_text(roofline_percent(figure))});
   }
   return format_table(rows);
 }

@@ -64,6 +64,7 @@ TEST_CASE("figure: percentages of ceilings and roofline", "[figure]") {
   const auto json = to_json(gemm, ceilings);
   REQUIRE(json.dump() ==
           R"({"ms":2.0,"p10_ms":1.9,"p90_ms":2.5,"tflops":200.0,"ceiling_percent":40.0,"roofline_percent":40.0})");
+  REQUIRE_THAT(format_figures({{.name = "up", .ms = {1, 1, 1}, .work = {.flops = 5e8}}}, {}), ContainsSubstring("500 GFLOP/s"));
   const Figure copy{.name = "dx", .ms = {0.5, 0.5, 0.5}, .work = {.bytes = 1e9}};
   REQUIRE(to_json(copy, ceilings).dump() ==
           R"({"ms":0.5,"p10_ms":0.5,"p90_ms":0.5,"gbps":2000.0,"ceiling_percent":50.0,"roofline_percent":null})");
