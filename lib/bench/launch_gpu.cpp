@@ -1,6 +1,6 @@
 #include "lib/bench/launch_gpu.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -136,7 +136,7 @@ void launch_on_gpu(MoeKernel kernel, MoeTensors& t) {
 
 }  // namespace scatterlm::bench
 #else
-// Without CUDA no tensor is on a GPU.
+// find_machine() gives no GPU to this program.
 void scatterlm::bench::allocate_on_gpu(MoeTensors&) {}
 void scatterlm::bench::launch_on_gpu(MoeKernel, MoeTensors&) {}
 #endif

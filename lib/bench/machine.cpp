@@ -9,7 +9,7 @@
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include <cuda_runtime_api.h>
 #endif
 
@@ -27,13 +27,11 @@ std::string driver_version() {
   return known ? text : "unknown";
 }
 
-std::string cuda_version() {
-#ifdef SCATTERLM_CUDA
-  return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+#ifdef SCATTERLM_KERNELS
+constexpr int kCudaVersion = CUDART_VERSION;
 #else
-  return "";
+constexpr int kCudaVersion = 0;  // no kernels
 #endif
-}
 
 Ceilings measure_ceilings(at::Device device) {
   constexpr int64_t kSide = 8192, kCopyBytes = int64_t{2} << 30, kRounds = 30;
@@ -50,6 +48,7 @@ Ceilings measure_ceilings(at::Device device) {
 Machine find_machine() {
   if (gpus().empty()) return {};
   const Gpu& gpu = gpus().front();
+  if (kCudaVersion == 0) fail_user("this program was built with -DSCATTERLM_KERNELS=OFF: it has no kernels to bench");
   if (gpu.compute_capability != 90)
     fail_user("{}: the kernels are for compute capability 9.0, this GPU has {}.{}; CUDA_VISIBLE_DEVICES= benches the CPU",
               gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
@@ -57,7 +56,7 @@ Machine find_machine() {
   return {.device = device,
           .gpu = gpu.name,
           .driver = driver_version(),
-          .cuda = cuda_version(),
+          .cuda = fmt::format("{}.{}", kCudaVersion / 1000, kCudaVersion % 1000 / 10),
           .ceilings = measure_ceilings(device)};
 }
 

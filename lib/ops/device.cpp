@@ -1,6 +1,6 @@
 #include "lib/ops/device.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include <c10/cuda/CUDAStream.h>
 
 #include "lib/util/gpu.h"
@@ -12,6 +12,8 @@ const Gpu& gpu_of(const at::Tensor& x) { return gpus().at(static_cast<size_t>(x.
 
 }  // namespace
 
+bool has_kernels(const at::Tensor& x) { return x.is_cuda(); }
+
 bool is_hopper(const at::Tensor& x) { return x.is_cuda() && gpu_of(x).compute_capability == 90; }
 
 CUstream_st* current_stream(const at::Tensor& x) { return c10::cuda::getCurrentCUDAStream(x.device().index()).stream(); }
@@ -20,5 +22,6 @@ int num_sms(const at::Tensor& x) { return static_cast<int>(gpu_of(x).multiproces
 
 }  // namespace scatterlm::ops
 #else
+bool scatterlm::ops::has_kernels(const at::Tensor&) { return false; }
 bool scatterlm::ops::is_hopper(const at::Tensor&) { return false; }
 #endif

@@ -6,7 +6,10 @@ struct CUstream_st;
 
 namespace scatterlm::ops {
 
-/// Compute capability 9.0, in a build with CUDA.
+/// Whether kernels can run where this tensor is: on a GPU, in a build that has them.
+bool has_kernels(const at::Tensor& x);
+
+/// The same, of compute capability 9.0.
 bool is_hopper(const at::Tensor& x);
 
 /// Where kernels on this tensor are enqueued (a cudaStream_t).

@@ -7,7 +7,7 @@
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/device.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include "kernels/gather_sum.h"
 #endif
 
@@ -30,8 +30,8 @@ at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& index_R, int64_t d
 at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k,
                       const std::optional<at::Tensor>& gates_TK) {
   const int64_t width = y_RN.size(1), tokens = inverse_R.size(0) / top_k;
-#ifdef SCATTERLM_CUDA
-  if (y_RN.is_cuda() && y_RN.scalar_type() == at::kBFloat16 && width % 8 == 0 && y_RN.is_contiguous()) {
+#ifdef SCATTERLM_KERNELS
+  if (has_kernels(y_RN) && y_RN.scalar_type() == at::kBFloat16 && width % 8 == 0 && y_RN.is_contiguous()) {
     auto out = at::empty({tokens, width}, y_RN.options());
     kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(),
                          gates_TK ? gates_TK->const_data_ptr<float>() : nullptr, out.mutable_data_ptr(), tokens, top_k, width},

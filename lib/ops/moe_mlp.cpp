@@ -76,7 +76,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
 at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                    const Routing& routing, Activation kind) {
   check(x_TD, w1, w2, gates_TK, routing, kind);
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
   if (hopper_takes_moe_mlp(x_TD, w1, w2, routing)) return moe_mlp_hopper(x_TD, w1, w2, gates_TK, routing, kind);
   if (x_TD.is_cuda() && !is_hopper(x_TD)) {
     static std::once_flag warned;

@@ -1,6 +1,6 @@
 #include "lib/ops/moe_mlp_hopper.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 

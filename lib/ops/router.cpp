@@ -86,7 +86,8 @@ RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const s
                     const RouterOptions& options) {
   check(x_TD, weight_ED, bias_E, options);
   const auto logits_TE = LogitsFunction::apply(x_TD.contiguous(), weight_ED.contiguous());
-  return x_TD.is_cpu() ? router_scores_cpu(logits_TE, bias_E, options) : plain_scores(logits_TE, bias_E, options);
+  return router_scores_takes(logits_TE, options) ? router_scores(logits_TE, bias_E, options)
+                                                 : plain_scores(logits_TE, bias_E, options);
 }
 
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens) {

@@ -4,6 +4,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/cpu_loops.h"
+#include "lib/ops/device.h"
+
+#ifdef SCATTERLM_KERNELS
+#include "kernels/router_scores.h"
+#endif
 
 namespace scatterlm::ops {
 namespace {
@@ -196,6 +201,66 @@ at::Tensor scores_bwd(const at::Tensor& logits_TE, const at::Tensor& ids_TK, con
   return dlogits_TE;
 }
 
+#ifdef SCATTERLM_KERNELS
+kernels::RouterScoresArgs kernel_args(const at::Tensor& logits_TE, const RouterOptions& options) {
+  const bool sigmoid = options.score == RouterScore::kSigmoid;
+  return {.logits_TE = logits_TE.const_data_ptr<float>(),
+          .num_tokens = logits_TE.size(0),
+          .num_experts = logits_TE.size(1),
+          .top_k = options.num_experts_per_tok,
+          .sigmoid = sigmoid,
+          .softmax_of_chosen = !sigmoid && (options.topk_before_softmax || options.norm_topk_prob),
+          .normalize = options.norm_topk_prob,
+          .scale = static_cast<float>(options.routed_scaling_factor)};
+}
+
+void scores_fwd_on_gpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options,
+                       RouterOutput& out) {
+  const auto args = kernel_args(logits_TE, options);
+  const auto bias = bias_E ? bias_E->to(at::kFloat).contiguous() : at::Tensor();
+  const auto workspace = at::empty({kernels::router_scores_workspace_bytes(args)}, logits_TE.options().dtype(at::kByte));
+  out.counts_E = at::empty({logits_TE.size(1)}, out.ids_TK.options());
+  out.prob_sum_E = at::empty({logits_TE.size(1)}, logits_TE.options());
+  out.lse_sq_sum = at::empty({}, logits_TE.options());
+  kernels::router_scores_fwd(args,
+                             {.bias_E = bias_E ? bias.const_data_ptr<float>() : nullptr,
+                              .select_by_logits = options.topk_before_softmax,
+                              .gates_TK = out.gates_TK.mutable_data_ptr<float>(),
+                              .ids_TK = out.ids_TK.mutable_data_ptr<int32_t>(),
+                              .counts_E = out.counts_E.mutable_data_ptr<int32_t>(),
+                              .prob_sum_E = out.prob_sum_E.mutable_data_ptr<float>(),
+                              .lse_sq_sum = out.lse_sq_sum.mutable_data_ptr<float>(),
+                              .workspace = workspace.mutable_data_ptr()},
+                             current_stream(logits_TE));
+}
+
+at::Tensor scores_bwd_on_gpu(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const RouterOptions& options,
+                             const at::Tensor& dgates_TK, const at::Tensor& dprob_sum_E, const at::Tensor& dlse_sq_sum) {
+  auto dlogits_TE = at::empty_like(logits_TE);
+  kernels::router_scores_bwd(kernel_args(logits_TE, options),
+                             {.ids_TK = ids_TK.const_data_ptr<int32_t>(),
+                              .dgates_TK = dgates_TK.const_data_ptr<float>(),
+                              .dprob_sum_E = dprob_sum_E.const_data_ptr<float>(),
+                              .dlse_sq_sum = dlse_sq_sum.const_data_ptr<float>(),
+                              .dlogits_TE = dlogits_TE.mutable_data_ptr<float>()},
+                             current_stream(logits_TE));
+  return dlogits_TE;
+}
+#endif
+
+struct Backend {
+  decltype(&scores_fwd<float>) fwd;
+  decltype(&scores_bwd<float>) bwd;
+};
+
+Backend backend_of(const at::Tensor& logits_TE) {
+#ifdef SCATTERLM_KERNELS
+  if (has_kernels(logits_TE)) return {scores_fwd_on_gpu, scores_bwd_on_gpu};
+#endif
+  if (logits_TE.scalar_type() == at::kDouble) return {scores_fwd<double>, scores_bwd<double>};
+  return {scores_fwd<float>, scores_bwd<float>};
+}
+
 class RouterScoresFunction : public torch::autograd::Function<RouterScoresFunction> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& logits_TE,
@@ -204,11 +269,7 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
     RouterOutput out;
     out.gates_TK = at::empty(shape_TK, logits_TE.options());
     out.ids_TK = at::empty(shape_TK, logits_TE.options().dtype(at::kInt));
-    if (logits_TE.scalar_type() == at::kDouble) {
-      scores_fwd<double>(logits_TE, bias_E, options, out);
-    } else {
-      scores_fwd<float>(logits_TE, bias_E, options, out);
-    }
+    backend_of(logits_TE).fwd(logits_TE, bias_E, options, out);
     pack(ctx, options);
     ctx->save_for_backward({logits_TE, out.ids_TK});
     ctx->mark_non_differentiable({out.ids_TK, out.counts_E});
@@ -219,15 +280,20 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto options = unpack(ctx);
-    const auto bwd = saved[0].scalar_type() == at::kDouble ? scores_bwd<double> : scores_bwd<float>;
-    return {bwd(saved[0], saved[1], options, grads[0].contiguous(), grads[3].contiguous(), grads[4]), {}, {}};
+    return {
+        backend_of(saved[0]).bwd(saved[0], saved[1], options, grads[0].contiguous(), grads[3].contiguous(), grads[4]), {}, {}};
   }
 };
 
 }  // namespace
 
-RouterOutput router_scores_cpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E,
-                               const RouterOptions& options) {
+bool router_scores_takes(const at::Tensor& logits_TE, const RouterOptions& options) {
+  const bool kernels_take =
+      logits_TE.scalar_type() == at::kFloat && logits_TE.size(1) <= 1024 && options.num_experts_per_tok <= 64;
+  return has_kernels(logits_TE) ? kernels_take : logits_TE.is_cpu();
+}
+
+RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
   const auto out = RouterScoresFunction::apply(logits_TE, bias_E, options);
   return {.gates_TK = out[0], .ids_TK = out[1], .counts_E = out[2], .prob_sum_E = out[3], .lse_sq_sum = out[4]};
 }

@@ -6,7 +6,7 @@
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 #include "kernels/routing.h"
 #endif
 
@@ -36,7 +36,7 @@ void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
   }
 }
 
-#ifdef SCATTERLM_CUDA
+#ifdef SCATTERLM_KERNELS
 void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
   const int64_t rows = ids_TK.numel(), num_experts = routing.num_experts;
   const auto empty = [&](int64_t size) { return at::empty({size}, ids_TK.options()); };
@@ -78,12 +78,13 @@ Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
     fail("[routing] ids must be int32 [T, K], got {} {}", c10::toString(ids_TK.scalar_type()), shape_of(ids_TK));
   if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
   Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
-#ifdef SCATTERLM_CUDA
-  if (ids_TK.is_cuda()) {
+#ifdef SCATTERLM_KERNELS
+  if (has_kernels(ids_TK)) {
     sort_slots_on_gpu(ids_TK.contiguous(), routing);
     return routing;
   }
 #endif
+  if (!ids_TK.is_cpu()) return ref::make_routing(ids_TK, num_experts);
   sort_slots(ids_TK.contiguous(), routing);
   return routing;
 }

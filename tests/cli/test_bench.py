@@ -1,21 +1,13 @@
 """`scatterlm bench` on the CPU: what it dumps is right, and its evidence files say where they come from."""
 import json
 import re
-import struct
 
 import numpy as np
 import pytest
 
+from conftest import read_safetensors
+
 SHAPE = "40,16,24,6,3"  # T, D, F, E, K
-
-
-def read_safetensors(path):
-    data = path.read_bytes()
-    size, = struct.unpack("<Q", data[:8])
-    entries = json.loads(data[8:8 + size])
-    types = {"F32": "<f4", "I32": "<i4"}
-    return {name: np.frombuffer(data[8 + size:][slice(*entry["data_offsets"])], types[entry["dtype"]]).reshape(entry["shape"])
-            for name, entry in entries.items() if name != "__metadata__"}
 
 
 def moe_mlp(x, w1, w2, gates, ids):
@@ -30,7 +22,7 @@ def moe_mlp(x, w1, w2, gates, ids):
 @pytest.mark.parametrize("routing", ["random", "skewed", "one"])
 def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, routing):
     scatterlm("bench", "moe_mlp", "--shapes", SHAPE, "--routing", routing, "--iterations", 1, "--dump", tmp_path / "dump", check=True)
-    dump = read_safetensors(tmp_path / f"dump/moe_mlp_{SHAPE.replace(',', '_')}.safetensors")
+    _, dump = read_safetensors(tmp_path / f"dump/moe_mlp_{SHAPE.replace(',', '_')}.safetensors")
     assert dump["ids"].dtype == np.int32 and dump["gates"].dtype == np.float32
     ids, exact = dump["ids"], {name: tensor.astype(np.float64) for name, tensor in dump.items()}
     inputs = [exact[name] for name in ("x", "w1", "w2", "gates")]

@@ -4,16 +4,9 @@
 #include <ATen/ATen.h>
 
 #include "lib/bench/kernels_alone.h"
-#include "lib/ops/device.h"
 #include "tests/catch.h"
 
-namespace scatterlm {
-
-// In place of lib/ops/device.cpp.
-CUstream_st* ops::current_stream(const at::Tensor&) { return nullptr; }
-int ops::num_sms(const at::Tensor&) { return 3; }
-
-namespace bench {
+namespace scatterlm::bench {
 namespace {
 
 MoeInputs bfloat16_inputs(const MoeShape& shape, RoutingPattern pattern) {
@@ -42,5 +35,4 @@ TEST_CASE("launch_gpu: every kernel does what the benchmark takes it for", "[lau
   REQUIRE(outputs(MoeKernel::kRouting, tensors).size() == 5);
 }
 
-}  // namespace bench
-}  // namespace scatterlm
+}  // namespace scatterlm::bench

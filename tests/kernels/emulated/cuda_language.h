@@ -1,5 +1,6 @@
 // The part of CUDA C++ that kernels/ uses, for a host compiler: built-in variables, warp functions, types. See machine.h.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +59,14 @@ inline unsigned __match_any_sync(unsigned, int value) {
   unsigned same = 0;
   for (int lane = 0; lane < 32; ++lane) same |= (values[lane] == static_cast<uint32_t>(value) ? 1u : 0u) << lane;
   return same;
+}
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
+  const auto* values = emulated::warp_exchange(value);
+  return static_cast<unsigned>(*std::max_element(values, values + 32));
+}
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
+  const auto* values = emulated::warp_exchange(value);
+  return static_cast<unsigned>(*std::min_element(values, values + 32));
 }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }

@@ -1,33 +1,19 @@
 // The MoE MLP as its op calls the kernels, on CPU tensors: kernels compiled for tests/kernels/emulated.
-#include "lib/ops/moe_mlp_hopper.h"
+#include "lib/ops/moe_mlp.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function_hook.h>
 
-#include "lib/ops/device.h"
 #include "tests/catch.h"
 #include "tests/ops/expert_cases.h"
 #include "tests/ops/reference.h"
 
 namespace scatterlm {
 
-// In place of lib/ops/device.cpp.
-bool ops::is_hopper(const at::Tensor&) { return true; }
-CUstream_st* ops::current_stream(const at::Tensor&) { return nullptr; }
-int ops::num_sms(const at::Tensor&) { return 3; }
-
 namespace {
 
 using test::ExpertCase;
 using test::Tensors;
-
-ops::Routing routing_of(const ExpertCase& c) {
-  auto routing = ops::make_routing(c.ids(), c.experts);
-  routing.tokens_R = at::floor_divide(routing.sorted_R, c.top_k).to(at::kInt);
-  const auto tiles = at::floor_divide(routing.offsets_E1.diff() + 127, 128).to(at::kInt);
-  routing.tile_offsets_E1 = at::cat({at::zeros({1}, tiles.options()), tiles.cumsum(0).to(at::kInt)});
-  return routing;
-}
 
 /// x, w1, w2, gates; the first three with bf16 values.
 Tensors make_inputs(const ExpertCase& c, Activation kind) {
@@ -57,7 +43,9 @@ std::vector<ExpertCase> cases() {
 }
 
 test::Op hopper(const ExpertCase& c, Activation kind) {
-  return [=, routing = routing_of(c)](const Tensors& x) { return ops::moe_mlp_hopper(x[0], x[1], x[2], x[3], routing, kind); };
+  return [=, routing = ops::make_routing(c.ids(), c.experts)](const Tensors& x) {
+    return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind);
+  };
 }
 
 test::Op reference_for(const ExpertCase& c, Activation kind) {

@@ -28,6 +28,11 @@ inline void barrier_arrive_after_copies(uint32_t barrier) { emulated::arrive_aft
 inline void fence_proxy_async() {}
 inline void prefetch_tensor_map(const CUtensorMap&) {}
 
+inline uint32_t float_bits(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
 inline float low_bf16(uint32_t packed) {
   const uint32_t bits = packed << 16;
   float value;
@@ -37,8 +42,7 @@ inline float low_bf16(uint32_t packed) {
 inline float high_bf16(uint32_t packed) { return low_bf16(packed >> 16); }
 inline uint32_t pack_bf16(float low, float high) {
   const auto rounded = [](float x) -> uint32_t {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
+    const uint32_t bits = float_bits(x);
     if (std::isnan(x)) return 0x7FFF;
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
   };

@@ -1,0 +1,314 @@
+// A warp per token; lane l holds experts l, l + 32, ... in registers, slots l and l + 32 of the chosen. The K largest are found
+// one after another by two warp reductions each: the largest key, then the lowest index that has it. Sums over tokens stay in
+// registers, then go through shared memory and a partial sum of each block, always in the same order.
+#include "kernels/router_scores.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/device/launch.cuh"
+#include "kernels/device/ptx.cuh"
+
+namespace scatterlm::kernels {
+namespace {
+
+constexpr int kWarps = 8, kMaxBlocks = 256, kMaxExperts = 1024, kMaxTopK = 64;
+constexpr float kEps = 1e-20f;
+
+struct Partials {
+  float* prob_sum;  ///< [blocks, E]
+  int32_t* counts;  ///< [blocks, E]
+  float* lse_sq;    ///< [blocks]
+};
+
+struct FwdParams {
+  RouterScoresArgs args;
+  RouterScoresFwd out;
+  Partials partials;
+  int blocks;
+};
+
+struct BwdParams {
+  RouterScoresArgs args;
+  RouterScoresBwd grad;
+};
+
+__device__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+__device__ float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+  return x;
+}
+
+/// Orders as the numbers do; 0 is left for what is taken or not there, NaN stands lowest.
+__device__ uint32_t ordered_key(float x) {
+  if (x != x) return 1;
+  const uint32_t bits = float_bits(x);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/// The scores of one token; kLane experts in each lane.
+template <int kLane>
+struct TokenScores {
+  float z[kLane], p[kLane], q[kLane];
+  float lse, q_sum;
+  int lane;
+
+  __device__ TokenScores(const RouterScoresArgs& args, int64_t token) : lane(threadIdx.x % 32) {
+    const float* logits = args.logits_TE + token * args.num_experts;
+    float highest = -INFINITY;
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) {
+      z[i] = expert(i) < args.num_experts ? logits[expert(i)] : -INFINITY;
+      highest = fmaxf(highest, z[i]);
+    }
+    highest = warp_max(highest);
+    float sum = 0, sum_q = 0;
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) {
+      p[i] = expert(i) < args.num_experts ? expf(z[i] - highest) : 0.0f;
+      q[i] = expert(i) < args.num_experts ? 1.0f / (1.0f + expf(-z[i])) : 0.0f;
+      sum += p[i];
+      sum_q += q[i];
+    }
+    sum = warp_sum(sum);
+    q_sum = warp_sum(sum_q) + kEps;
+    lse = highest + logf(sum);
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) p[i] /= sum;
+  }
+
+  __device__ int expert(int i) const { return lane + 32 * i; }
+  /// What the losses call the probability of expert(i).
+  __device__ float probability(const RouterScoresArgs& args, int i) const { return args.sigmoid ? q[i] / q_sum : p[i]; }
+};
+
+/// Slots `lane` and `lane + 32` of a token's chosen.
+struct Chosen {
+  int id[2] = {-1, -1};
+  float gate[2] = {0, 0};  ///< before the scale
+  float sum = 1;           ///< what the gates were divided by
+
+  /// Value of slot j in all lanes.
+  template <class T>
+  __device__ static T of_slot(const T (&x)[2], int j) {
+    return __shfl_sync(~0u, j < 32 ? x[0] : x[1], j % 32);
+  }
+
+  __device__ void set_gates(const RouterScoresArgs& args, int64_t token, float lse) {
+    const float* logits = args.logits_TE + token * args.num_experts;
+    float highest = -INFINITY, z[2];
+    for (int i = 0; i < 2; ++i) {
+      z[i] = id[i] >= 0 ? logits[id[i]] : -INFINITY;
+      highest = fmaxf(highest, z[i]);
+    }
+    highest = args.softmax_of_chosen ? warp_max(highest) : lse;
+    for (int i = 0; i < 2; ++i)
+      if (id[i] >= 0) gate[i] = args.sigmoid ? 1.0f / (1.0f + expf(-z[i])) : expf(z[i] - highest);
+    if (args.softmax_of_chosen || (args.sigmoid && args.normalize))
+      sum = warp_sum(gate[0] + gate[1]) + (args.sigmoid ? kEps : 0.0f);
+    for (int i = 0; i < 2; ++i) gate[i] /= sum;
+  }
+};
+
+template <int kLane>
+__device__ Chosen choose(const FwdParams& p, const TokenScores<kLane>& token) {
+  uint32_t key[kLane];
+#pragma unroll
+  for (int i = 0; i < kLane; ++i) {
+    float x = token.z[i];
+    if (p.out.bias_E && token.expert(i) < p.args.num_experts)
+      x = (p.out.select_by_logits ? x : p.args.sigmoid ? token.q[i] : token.p[i]) + p.out.bias_E[token.expert(i)];
+    key[i] = token.expert(i) < p.args.num_experts ? ordered_key(x) : 0;
+  }
+  Chosen chosen;
+  for (int j = 0; j < p.args.top_k; ++j) {
+    uint32_t best = 0, index = ~0u;
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) {
+      if (key[i] > best) {
+        best = key[i];
+        index = token.expert(i);
+      }
+    }
+    const uint32_t highest = __reduce_max_sync(~0u, best);
+    const auto id = static_cast<int>(__reduce_min_sync(~0u, best == highest ? index : ~0u));
+#pragma unroll
+    for (int i = 0; i < kLane; ++i)
+      if (token.expert(i) == id) key[i] = 0;
+    if (j == token.lane) chosen.id[0] = id;
+    if (j == token.lane + 32) chosen.id[1] = id;
+  }
+  return chosen;
+}
+
+/// Shared memory: counts [E], prob_sum [warps, E], lse_sq [warps].
+template <int kLane>
+__global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant__ FwdParams p) {
+  const int num_experts = static_cast<int>(p.args.num_experts), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  auto* counts = dynamic_shared<int32_t>();
+  auto* prob_sums = dynamic_shared<float>() + num_experts;
+  float* lse_sqs = prob_sums + kWarps * num_experts;
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) counts[e] = 0;
+  __syncthreads();
+
+  float prob_sum[kLane] = {}, lse_sq = 0;
+  for (int64_t t = int64_t{blockIdx.x} * kWarps + warp; t < p.args.num_tokens; t += int64_t{gridDim.x} * kWarps) {
+    const TokenScores<kLane> token(p.args, t);
+    Chosen chosen = choose(p, token);
+    chosen.set_gates(p.args, t, token.lse);
+    for (int i = 0; i < 2; ++i) {
+      if (chosen.id[i] < 0) continue;
+      const int64_t slot = t * p.args.top_k + lane + i * 32;
+      p.out.ids_TK[slot] = chosen.id[i];
+      p.out.gates_TK[slot] = chosen.gate[i] * p.args.scale;
+      atomicAdd(counts + chosen.id[i], 1);
+    }
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) prob_sum[i] += token.probability(p.args, i);
+    lse_sq = fmaf(token.lse, token.lse, lse_sq);
+  }
+
+#pragma unroll
+  for (int i = 0; i < kLane; ++i)
+    if (lane + 32 * i < num_experts) prob_sums[warp * num_experts + lane + 32 * i] = prob_sum[i];
+  if (lane == 0) lse_sqs[warp] = lse_sq;
+  __syncthreads();
+  for (int e = threadIdx.x; e < num_experts; e += blockDim.x) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += prob_sums[w * num_experts + e];
+    p.partials.prob_sum[int64_t{blockIdx.x} * num_experts + e] = sum;
+    p.partials.counts[int64_t{blockIdx.x} * num_experts + e] = counts[e];
+  }
+  if (threadIdx.x == 0) {
+    float sum = 0;
+    for (int w = 0; w < kWarps; ++w) sum += lse_sqs[w];
+    p.partials.lse_sq[blockIdx.x] = sum;
+  }
+}
+
+/// Thread e sums expert e over the blocks; thread E sums lse^2.
+__global__ void __launch_bounds__(128) sum_kernel(const __grid_constant__ FwdParams p) {
+  const int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, num_experts = p.args.num_experts;
+  if (e > num_experts) return;
+  float sum = 0;
+  int count = 0;
+  for (int block = 0; block < p.blocks; ++block) {
+    sum += e < num_experts ? p.partials.prob_sum[block * num_experts + e] : p.partials.lse_sq[block];
+    if (e < num_experts) count += p.partials.counts[block * num_experts + e];
+  }
+  if (e < num_experts) {
+    p.out.prob_sum_E[e] = sum;
+    p.out.counts_E[e] = count;
+  } else {
+    *p.out.lse_sq_sum = sum;
+  }
+}
+
+template <int kLane>
+__global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant__ BwdParams p) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, top_k = static_cast<int>(p.args.top_k);
+  const float dlse_sq = *p.grad.dlse_sq_sum;
+  for (int64_t t = int64_t{blockIdx.x} * kWarps + warp; t < p.args.num_tokens; t += int64_t{gridDim.x} * kWarps) {
+    const TokenScores<kLane> token(p.args, t);
+    Chosen chosen;
+    float dgate[2] = {0, 0};
+    for (int i = 0; i < 2; ++i) {
+      if (lane + i * 32 >= top_k) continue;
+      chosen.id[i] = p.grad.ids_TK[t * top_k + lane + i * 32];
+      dgate[i] = p.grad.dgates_TK[t * top_k + lane + i * 32] * p.args.scale;
+    }
+    chosen.set_gates(p.args, t, token.lse);
+    const float gate_dot = warp_sum(chosen.gate[0] * dgate[0] + chosen.gate[1] * dgate[1]);
+    float prob_dot = 0;
+#pragma unroll
+    for (int i = 0; i < kLane; ++i)
+      if (token.expert(i) < p.args.num_experts) prob_dot += token.probability(p.args, i) * p.grad.dprob_sum_E[token.expert(i)];
+    prob_dot = warp_sum(prob_dot);
+
+    // Gradient of the scores of all experts by the gates: of the chosen, and what a softmax over all takes from everyone.
+    const bool over_all = !p.args.sigmoid && !p.args.softmax_of_chosen;
+    float dscore[kLane];
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) dscore[i] = over_all ? -token.p[i] * gate_dot : 0.0f;
+    for (int j = 0; j < top_k; ++j) {
+      const int id = Chosen::of_slot(chosen.id, j);
+      const float gate = Chosen::of_slot(chosen.gate, j), d = Chosen::of_slot(dgate, j);
+      const float centered = over_all || (p.args.sigmoid && !p.args.normalize) ? d : d - gate_dot;
+      const float value = p.args.sigmoid ? centered / chosen.sum : gate * centered;
+#pragma unroll
+      for (int i = 0; i < kLane; ++i)
+        if (token.expert(i) == id) dscore[i] += value;
+    }
+#pragma unroll
+    for (int i = 0; i < kLane; ++i) {
+      const int e = token.expert(i);
+      if (e >= p.args.num_experts) continue;
+      const float centered = p.grad.dprob_sum_E[e] - prob_dot;
+      float dz = p.args.sigmoid ? (dscore[i] + centered / token.q_sum) * token.q[i] * (1.0f - token.q[i])
+                                : dscore[i] + centered * token.p[i];
+      dz = fmaf(2.0f * dlse_sq * token.lse, token.p[i], dz);
+      p.grad.dlogits_TE[t * p.args.num_experts + e] = dz;
+    }
+  }
+}
+
+int64_t blocks_of(const RouterScoresArgs& args) {
+  return std::clamp<int64_t>((args.num_tokens + kWarps - 1) / kWarps, 1, kMaxBlocks);
+}
+
+void check(const RouterScoresArgs& args) {
+  if (args.num_experts < 1 || args.num_experts > kMaxExperts || args.top_k < 1 ||
+      args.top_k > std::min<int64_t>(kMaxTopK, args.num_experts))
+    throw KernelError("[router_scores] E must be 1.." + std::to_string(kMaxExperts) + " and K 1..min(E, " +
+                      std::to_string(kMaxTopK) + "), got E " + std::to_string(args.num_experts) + " and K " +
+                      std::to_string(args.top_k));
+}
+
+/// visit(std::integral_constant<int, experts of a lane>).
+template <class Visit>
+void with_lane_experts(int64_t num_experts, Visit&& visit) {
+  if (num_experts <= 32) return visit(std::integral_constant<int, 1>());
+  if (num_experts <= 64) return visit(std::integral_constant<int, 2>());
+  if (num_experts <= 128) return visit(std::integral_constant<int, 4>());
+  if (num_experts <= 256) return visit(std::integral_constant<int, 8>());
+  if (num_experts <= 512) return visit(std::integral_constant<int, 16>());
+  visit(std::integral_constant<int, 32>());
+}
+
+}  // namespace
+
+int64_t router_scores_workspace_bytes(const RouterScoresArgs& args) { return blocks_of(args) * (2 * args.num_experts + 1) * 4; }
+
+void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outputs, cudaStream_t stream) {
+  check(args);
+  const int64_t blocks = blocks_of(args), num_experts = args.num_experts;
+  auto* workspace = static_cast<float*>(outputs.workspace);
+  const FwdParams params{.args = args,
+                         .out = outputs,
+                         .partials = {.prob_sum = workspace,
+                                      .counts = reinterpret_cast<int32_t*>(workspace + blocks * num_experts),
+                                      .lse_sq = workspace + 2 * blocks * num_experts},
+                         .blocks = static_cast<int>(blocks)};
+  const auto shared_bytes = static_cast<uint32_t>(((1 + kWarps) * num_experts + kWarps) * 4);
+  with_lane_experts(num_experts, [&](auto lane_experts) {
+    launch("router_scores", fwd_kernel<decltype(lane_experts)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
+  });
+  launch("router_scores", sum_kernel, (num_experts + 128) / 128, 128, 0, params, stream);
+}
+
+void router_scores_bwd(const RouterScoresArgs& args, const RouterScoresBwd& gradients, cudaStream_t stream) {
+  check(args);
+  if (args.num_tokens == 0) return;
+  const BwdParams params{args, gradients};
+  with_lane_experts(args.num_experts, [&](auto lane_experts) {
+    launch("router_scores", bwd_kernel<decltype(lane_experts)::value>, (args.num_tokens + kWarps - 1) / kWarps, kWarps * 32, 0,
+           params, stream);
+  });
+}
+
+}  // namespace scatterlm::kernels
