@@ -19,7 +19,40 @@ def cpu_speed(data):
     return [*lines, "", f"scatterlm / PyTorch, median of the pairs: {data['ratio']:.2f}."]
 
 
-TABLES = {"cpu_speed": cpu_speed}
+def conditions(data):
+    """One line: where and how."""
+    return (f"{data['gpu']}, bf16, {data['date']}; ceilings measured in the same run: GEMM {data['ceilings']['gemm_tflops']:.0f} TFLOP/s, "
+            f"copy {data['ceilings']['copy_tbps']:.2f} TB/s (`{data['command']}`):")
+
+
+def shape(row):
+    return ",".join(str(row[letter]) for letter in "TDFEK")
+
+
+def moe_mlp(data):
+    lines = [conditions(data), "",
+             "| T,D,F,E,K | fwd TFLOP/s | fwd+bwd TFLOP/s | of roofline | ATen `_grouped_mm` | dense | saved MiB | peak MiB | host us |",
+             "|---|---|---|---|---|---|---|---|---|"]
+    return lines + [
+        f"| {shape(row)} | {row['fwd_tflops']:.0f} | {row['fwdbwd_tflops']:.0f} | {row['fwdbwd_roofline_percent']:.0f} % "
+        f"| {row['aten']['fwd']['tflops']:.0f}, {row['aten']['fwdbwd']['tflops']:.0f} "
+        f"| {row['dense']['fwd']['tflops']:.0f}, {row['dense']['fwdbwd']['tflops']:.0f} "
+        f"| {row['saved_mib']:.0f} | {row['peak_mib']:.0f} | {row['host_us']:.0f} |" for row in data["rows"]]
+
+
+def kernels(unit, speed):
+    """The table of a bench of kernels alone."""
+    def table(data):
+        lines = [conditions(data), "", f"| T,D,F,E,K | kernel | ms | {unit} | of ceiling | of roofline | ATen ms | dense ms |",
+                 "|---|---|---|---|---|---|---|---|"]
+        return lines + [f"| {shape(row)} | {row['kernel']} | {row['ms']:.3f} | {row[speed]:.0f} | {row['ceiling_percent']:.0f} % "
+                        f"| {row['roofline_percent']:.0f} % | {row['aten_ms']:.3f} | {format(row['dense_ms'], '.3f') if 'dense_ms' in row else '-'} |"
+                        for row in data["rows"]]
+    return table
+
+
+TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": kernels("TFLOP/s", "tflops"),
+          "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps")}
 
 
 def filled(text):

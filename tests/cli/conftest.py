@@ -99,3 +99,14 @@ def tiny_config(tmp_path, tiny_data, runs):
 def read_metrics(run_folder):
     """The lines of a run's metrics.jsonl as dictionaries."""
     return [json.loads(line) for line in (pathlib.Path(run_folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_safetensors(path):
+    """Metadata and tensors by the description of the format alone."""
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    metadata = header.pop("__metadata__")
+    types = {"F32": "<f4", "I32": "<i4"}
+    return metadata, {name: np.frombuffer(data[8 + size:][slice(*entry["data_offsets"])], types[entry["dtype"]]).reshape(entry["shape"])
+                      for name, entry in header.items()}

@@ -5,25 +5,13 @@ import pathlib
 import numpy as np
 import pytest
 
+from conftest import read_safetensors
+
 
 @pytest.fixture
 def run_folder(scatterlm, tiny_config, runs):
     scatterlm("train", tiny_config, check=True)
     return runs / "tiny"
-
-
-def read_safetensors(path):
-    """Header and tensors by the description of the format alone."""
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    metadata = header.pop("__metadata__")
-    tensors = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        assert entry["dtype"] == "F32"
-        tensors[name] = np.frombuffer(data[8 + size + begin : 8 + size + end], "<f4").reshape(entry["shape"])
-    return metadata, tensors
 
 
 def test_verify_names_the_damaged_file(scatterlm, run_folder):

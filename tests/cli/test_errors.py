@@ -13,8 +13,8 @@ NOT_A_CHECKPOINT = "neither a checkpoint (a folder with manifest.json) nor a run
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
 TABLE = [
     # the command line
-    ("", "scatterlm needs a command: train, eval, generate, data, checkpoint, config; scatterlm --help says more"),
-    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, eval, generate, data, checkpoint, config"),
+    ("", "scatterlm needs a command: train, eval, generate, data, checkpoint, config, bench; scatterlm --help says more"),
+    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, eval, generate, data, checkpoint, config, bench"),
     ("--foo train", "unknown option '--foo'; scatterlm --help says more"),
     ("data", "scatterlm data needs a command: prepare, inspect; scatterlm data --help says more"),
     ("config shw", "unknown command 'scatterlm config shw', did you mean 'show'? Commands: show, keys"),
@@ -25,6 +25,13 @@ TABLE = [
     ("generate runs/tiny --top-p 1.5", "--top-p: got '1.5', must be from 0 to 1; scatterlm generate --help says more"),
     ("generate runs/tiny --max-tokens many", "--max-tokens: got 'many', must be at least 1; scatterlm generate --help says more"),
     ("eval runs/tiny --tokens -5", "--tokens: got '-5', must be at least 0; scatterlm eval --help says more"),
+    ("bench", "name is required; scatterlm bench --help says more"),
+    ("bench moe_ml --shapes 8,8,8,2,1", "name: moe_ml not in {moe_mlp,grouped_gemm,gather_sum,routing}; scatterlm bench --help says more"),
+    ("bench routing", "--shapes is required; scatterlm bench --help says more"),
+    ("bench routing --shapes 8,8,8,2,3", "--shapes: K = 3 in '8,8,8,2,3' is more than E = 2"),
+    ("bench routing --shapes 8,8,8,2,1 --routing all", "--routing: got 'all', must be random, balanced, skewed or one"),
+    ("bench routing --shapes 8,8,8,2,1 --dump x", "--dump: routing has nothing to dump, moe_mlp has"),
+    ("bench moe_mlp --shapes 8,8,8,2,1 --dump data/train.bin/x", "--dump: data/train.bin/x: cannot create the folder: Not a directory"),
     # the configuration (tests/config has the whole table of keys)
     ("config show missing.yaml", "missing.yaml: cannot read: No such file or directory"),
     ("config show data/train.bin", "data/train.bin:1: not YAML: unknown escape character: \\x00"),

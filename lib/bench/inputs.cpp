@@ -1,0 +1,51 @@
+#include "lib/bench/inputs.h"
+
+#include <ATen/ATen.h>
+
+#include "lib/util/error.h"
+
+namespace scatterlm::bench {
+
+namespace {
+constexpr const char* kPatternNames[] = {"random", "balanced", "skewed", "one"};  // in the order of RoutingPattern
+}
+
+const char* routing_name(RoutingPattern pattern) { return kPatternNames[static_cast<int>(pattern)]; }
+
+RoutingPattern parse_routing(const std::string& name) {
+  const auto* found = std::find(std::begin(kPatternNames), std::end(kPatternNames), name);
+  if (found == std::end(kPatternNames)) fail_user("--routing: got '{}', must be random, balanced, skewed or one", name);
+  return static_cast<RoutingPattern>(found - kPatternNames);
+}
+
+Choice choose_experts(RoutingPattern pattern, const at::Tensor& logits_TE, int64_t top_k) {
+  const int64_t tokens = logits_TE.size(0), experts = logits_TE.size(1);
+  const auto int32 = logits_TE.options().dtype(at::kInt);
+  if (pattern == RoutingPattern::kBalanced || pattern == RoutingPattern::kOne) {
+    const auto ids_TK = pattern == RoutingPattern::kOne
+                            ? at::zeros({tokens, top_k}, int32)
+                            : at::arange(tokens * top_k, int32).remainder(experts).view({tokens, top_k});
+    return {ids_TK, at::softmax(logits_TE.slice(1, 0, top_k), 1)};
+  }
+  auto logits = logits_TE;
+  if (pattern == RoutingPattern::kSkewed) logits = logits - at::log1p(at::arange(experts, logits.options()));
+  const auto [chosen, ids] = at::topk(logits, top_k, 1);
+  return {ids.to(at::kInt), at::softmax(chosen, 1)};
+}
+
+MoeInputs make_inputs(const MoeShape& shape, RoutingPattern pattern, at::Device device) {
+  const int64_t tokens = shape.tokens, model = shape.model, width = shape.width, experts = shape.experts;
+  const auto options = at::TensorOptions(device).dtype(device.is_cuda() ? at::kBFloat16 : at::kFloat);
+  at::manual_seed(0);
+  MoeInputs in{.shape = shape};
+  in.x_TD = at::randn({tokens, model}, options).mul_(0.2);
+  in.w1 = at::randn({experts, 2 * width, model}, options).mul_(0.02);
+  in.w2 = at::randn({experts, model, width}, options).mul_(0.02);
+  const auto choice = choose_experts(pattern, at::randn({tokens, experts}, options.dtype(at::kFloat)), shape.top_k);
+  in.ids_TK = choice.ids_TK.contiguous();
+  in.gates_TK = choice.gates_TK.contiguous();
+  in.dout_TD = at::randn({tokens, model}, options).mul_(0.2);
+  return in;
+}
+
+}  // namespace scatterlm::bench

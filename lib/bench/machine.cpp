@@ -1,0 +1,78 @@
+#include "lib/bench/machine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "lib/bench/timer.h"
+#include "lib/util/error.h"
+#include "lib/util/gpu.h"
+
+#ifdef SCATTERLM_KERNELS
+#include <cuda_runtime_api.h>
+#endif
+
+namespace scatterlm::bench {
+namespace {
+
+/// Asks the driver's library, which comes with the driver and is not linked.
+std::string driver_version() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  if (!library) return "unknown";
+  const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+  const auto version = reinterpret_cast<int (*)(char*, unsigned)>(dlsym(library, "nvmlSystemGetDriverVersion"));
+  char text[80] = "";
+  const bool known = init && version && init() == 0 && version(text, sizeof(text)) == 0;
+  return known ? text : "unknown";
+}
+
+#ifdef SCATTERLM_KERNELS
+constexpr int kCudaVersion = CUDART_VERSION;
+#else
+constexpr int kCudaVersion = 0;  // no kernels
+#endif
+
+Ceilings measure_ceilings(at::Device device) {
+  constexpr int64_t kSide = 8192, kCopyBytes = int64_t{2} << 30, kRounds = 30;
+  const auto bf16 = at::TensorOptions(device).dtype(at::kBFloat16), bytes = bf16.dtype(at::kByte);
+  const auto a = at::randn({kSide, kSide}, bf16), b = at::randn({kSide, kSide}, bf16), from = at::zeros({kCopyBytes}, bytes);
+  auto c = at::empty({kSide, kSide}, bf16), to = at::empty({kCopyBytes}, bytes);
+  const auto times = time_interleaved({{[&] { at::mm_out(c, a, b); }}, {[&] { to.copy_(from); }}}, kRounds, device);
+  return {.gemm_tflops = tflops(2.0 * kSide * kSide * kSide, times[0].median),
+          .copy_tbps = gbps(2.0 * kCopyBytes, times[1].median) / 1e3};
+}
+
+}  // namespace
+
+Machine find_machine() {
+  if (gpus().empty()) return {};
+  const Gpu& gpu = gpus().front();
+  if (kCudaVersion == 0) fail_user("this program was built with -DSCATTERLM_KERNELS=OFF: it has no kernels to bench");
+  if (gpu.compute_capability != 90)
+    fail_user("{}: the kernels are for compute capability 9.0, this GPU has {}.{}; CUDA_VISIBLE_DEVICES= benches the CPU",
+              gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
+  const at::Device device(at::kCUDA, 0);
+  return {.device = device,
+          .gpu = gpu.name,
+          .driver = driver_version(),
+          .cuda = fmt::format("{}.{}", kCudaVersion / 1000, kCudaVersion % 1000 / 10),
+          .ceilings = measure_ceilings(device)};
+}
+
+MemoryUse memory_use(const std::function<at::Tensor()>& forward, const std::function<void(const at::Tensor&)>& backward,
+                     at::Device device) {
+  constexpr double kMib = 1 << 20;
+  const auto allocated = [&] { return at::accelerator::getDeviceStats(device.index()).allocated_bytes[0]; };
+  at::accelerator::synchronizeDevice(device.index());
+  at::accelerator::resetPeakStats(device.index());
+  const int64_t before = allocated().current;
+  const auto result = forward();
+  const int64_t kept = allocated().current;
+  backward(result);
+  at::accelerator::synchronizeDevice(device.index());
+  return {.saved_mib = static_cast<double>(kept - before) / kMib,
+          .peak_mib = static_cast<double>(allocated().peak - before) / kMib};
+}
+
+}  // namespace scatterlm::bench
