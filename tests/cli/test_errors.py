@@ -33,7 +33,7 @@ TABLE = [
     ("train --set train.steps=x", "--set train.steps=x: key 'train.steps': got 'x', must be an integer from 0 to 1000000000"),
     ("train --set optim.lr=-1", "--set optim.lr=-1: key 'optim.lr': got '-1', must be a number from 0 to 1000"),
     ("train --set model.moe.top_k=2", "--set model.moe.top_k=2: unknown key 'model.moe.top_k', did you mean 'model.moe.num_experts_per_tok'?"),
-    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: one process trains on one device"),
+    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: every rank holds the whole model"),
     ("train --set train.dtype=fp16", "--set train.dtype=fp16: key 'train.dtype': got 'fp16', must be one of auto, float32, bfloat16"),
     ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),
     # data
