@@ -8,6 +8,7 @@ class App;
 namespace scatterlm {
 
 void add_train(CLI::App& app, int& exit_code);
+void add_launch(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);

@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   int exit_code = kExitDone;
   try {
     add_train(app, exit_code);
+    add_launch(app, exit_code);
     add_eval(app, exit_code);
     add_generate(app, exit_code);
     add_data(app, exit_code);

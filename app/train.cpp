@@ -1,7 +1,10 @@
+#include <ATen/ATen.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "app/commands.h"
+#include "lib/config/keys.h"
 #include "lib/config/load.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
@@ -15,6 +18,7 @@
 #include "lib/train/trainer.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/hash.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
@@ -40,21 +44,25 @@ struct Run {
   Trainer& trainer;
   std::optional<EvalReader>& validation;
 
-  double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world())).loss; }
+  double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world()), comm).loss; }
 };
 
-ExitCode train_steps(Run run, Report& report) {
+/// Only rank 0 has a report; what decides how the run goes on is known to all ranks.
+ExitCode train_steps(Run run, std::optional<Report>& report) {
   const auto& config = run.config;
   auto& trainer = run.trainer;
   const int64_t total = trainer.total_steps();
-  if (run.validation && config.train.eval_interval > 0 && trainer.steps() == 0) report.untrained(run.validation_loss(), total);
+  if (run.validation && config.train.eval_interval > 0 && trainer.steps() == 0) {
+    const double loss = run.validation_loss();
+    if (report) report->untrained(loss, total);
+  }
   StepClock clock;
   while (trainer.steps() < total) {
     trainer.step();
     clock.count_step();
     const int64_t step = trainer.steps();
     const auto reason = run.stop.reason();
-    const bool last = step == total, stopping = last || !reason.empty();
+    const bool last = step == total, stopping = run.comm.any(!reason.empty()) || last;
     const bool evaluating = run.validation && (last || is_due(step, config.train.eval_interval));
     const bool saving = stopping || is_due(step, config.checkpoint.save_interval);
     if (!evaluating && !saving && !is_due(step, config.log.interval)) continue;
@@ -62,7 +70,7 @@ ExitCode train_steps(Run run, Report& report) {
     auto line = trainer.report();  // waits for the device
     line.step_ms = clock.mean_ms();
     if (evaluating) line.val_loss = run.validation_loss();
-    report.step(line);
+    if (report) report->step(line);
     const bool hopeless = line.nonfinite_row >= config.train.max_nonfinite_steps;
     if (saving || hopeless) save_training(run.dir, config, trainer, run.model, run.optimizer, run.comm);
     if (hopeless) {
@@ -72,13 +80,41 @@ ExitCode train_steps(Run run, Report& report) {
           line.nonfinite_row, step, config.train.max_nonfinite_steps);
     }
     if (!last && stopping) {
-      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, total, run.dir));
+      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on",
+                           reason.empty() ? "another rank was asked to stop" : reason, step, total, run.dir));
       return kExitRestart;
     }
     clock.restart();
   }
-  report.summary();
+  if (report) report->summary();
   return kExitDone;
+}
+
+/// What must be the same on every rank.
+std::string identity(const Config& config, const TrainOptions& options) {
+  std::string text = fmt::format("program = {}\n--run-dir = {}\n--resume = {}\n", hash_hex(read_file("/proc/self/exe")),
+                                 options.run_dir, options.resume);
+  for (const auto& key : list_keys(config)) {
+    if (!key.is_group) text += fmt::format("{} = {}\n", key.path, key.value);
+  }
+  return text;
+}
+
+/// Weights of a checkpoint or of an untrained model, and the folder of the former.
+std::optional<std::string> start(const TrainOptions& options, const World& world, Run& run) {
+  const auto checkpoint = checkpoint_to_resume(run.dir, options.resume, world.restart > 0);
+  if (checkpoint) {
+    resume_training(*checkpoint, run.config, run.trainer, run.model, run.optimizer);
+  } else {
+    run.optimizer.initialise(run.config.train.seed);
+  }
+  auto first = at::full({1}, run.trainer.steps(), at::TensorOptions().dtype(at::kLong).device(run.model.device()));
+  run.comm.broadcast(first);
+  if (const auto step = first.item<int64_t>(); step != run.trainer.steps()) {
+    fail_user("{}: the newest checkpoint is of step {} here and of step {} on rank 0; run.dir must be one folder for all ranks",
+              run.dir, run.trainer.steps(), step);
+  }
+  return checkpoint ? std::optional(checkpoint->path()) : std::nullopt;
 }
 
 ExitCode train(const TrainOptions& options) {
@@ -86,37 +122,45 @@ ExitCode train(const TrainOptions& options) {
   const Config config = load_config(options.config, options.sets);
   const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
-  const auto numerics = set_up_numerics(config.train);
-  const auto comm = make_single_comm();
-  phases.done("device", describe(numerics));
+  const auto world = find_world(current_environment());
+  const bool leads = world.rank == 0;
+  if (world.size > 1) log_as_rank(world.rank);
+  const auto phase = [&](const char* name, const std::string& result) {
+    if (leads) phases.done(name, result);
+  };
+  const auto numerics = set_up_numerics(config.train, world);
+  const auto& parallel = config.parallel;
+  const auto comm =
+      make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s, identity(config, options)});
+  phase("device", world.size > 1 ? fmt::format("{} ranks, each on {}", world.size, describe(numerics)) : describe(numerics));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());
   std::optional<EvalReader> validation;
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
-  phases.done("data", loader.describe());
+  phase("data", loader.describe());
 
-  nn::Model model(config.model, numerics.options(), *comm, config.train.seed,
-                  config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
-  AdamW optimizer(config.optim, model.units(), config.train.seed);
+  nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
+  AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
+  Run run{config, run_dir, stop, *comm, model, optimizer, trainer, validation};
   const auto size = model_size(config.model);
-  phases.done("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total),
-                                   format_count(size.active), format_count(flops_per_token(config.model, length))));
-
-  if (const auto checkpoint = checkpoint_to_resume(run_dir, options.resume)) {
-    resume_training(*checkpoint, config, trainer, model, optimizer, *comm);
-    phases.done("resume", checkpoint->path());
-  }
+  const auto resumed = start(options, world, run);
+  phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
+                             format_count(flops_per_token(config.model, length))));
+  if (resumed) phase("resume", *resumed);
   if (options.dry_run) return kExitDone;
   if (trainer.steps() >= trainer.total_steps()) {
     log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew",
                          run_dir, trainer.steps()));
     return kExitDone;
   }
-  Report report(run_dir, config, numerics, trainer.steps());
-  write_file_atomic(run_dir + "/config.yaml", dump_config(config));
-  return train_steps({config, run_dir, stop, *comm, model, optimizer, trainer, validation}, report);
+  std::optional<Report> report;
+  if (leads) {
+    report.emplace(run_dir, config, numerics, trainer.steps());
+    write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+  }
+  return train_steps(run, report);
 }
 
 }  // namespace

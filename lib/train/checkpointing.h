@@ -16,8 +16,8 @@ std::string save_training(const std::string& run_dir, const Config& config, cons
                           AdamW& optimizer, Comm& comm);
 
 /// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
-void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,
-                     Comm& comm);
+void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
+                     AdamW& optimizer);
 
 /// Weights and router biases only, for evaluation and generation.
 void load_weights(const CheckpointReader& reader, nn::Model& model);

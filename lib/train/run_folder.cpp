@@ -11,8 +11,8 @@ std::string run_folder(const RunConfig& config, const std::string& override_dir)
   return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
 
-std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume) {
-  if (resume == "auto") return open_latest_checkpoint(run_dir);
+std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted) {
+  if (resume == "auto" || (restarted && !list_checkpoints(run_dir).empty())) return open_latest_checkpoint(run_dir);
   std::optional<CheckpointReader> reader;
   if (resume != "none") reader.emplace(open_checkpoint(resume));
   const auto steps = list_checkpoints(run_dir);

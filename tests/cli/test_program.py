@@ -3,7 +3,7 @@ import pytest
 
 from conftest import read_metrics
 
-COMMANDS = ["train", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
+COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
             "checkpoint verify", "config", "config show", "config keys"]
 
 

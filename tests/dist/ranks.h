@@ -1,10 +1,12 @@
 // Runs a function on several ranks, each a process of its own.
 #pragma once
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
 #include <iostream>
+#include <stdexcept>
 #include <vector>
 
 #include "lib/dist/comm.h"
@@ -15,8 +17,37 @@ namespace scatterlm::test {
 /// What became of a rank: its exit code, or minus the number of the signal that ended it.
 using ExitCodes = std::vector<int>;
 
+/// A store in a process of its own: the one that forks ranks must have no thread, whose locks they would inherit.
+class StoreProcess {
+ public:
+  StoreProcess() {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    pid_ = fork();
+    if (pid_ == 0) {
+      const StoreServer store;
+      const int64_t port = store.port();
+      if (write(ends[1], &port, sizeof(port)) == sizeof(port)) pause();
+      _exit(0);
+    }
+    close(ends[1]);
+    const bool told = read(ends[0], &port_, sizeof(port_)) == sizeof(port_);
+    close(ends[0]);
+    if (!told) throw std::runtime_error("no store");
+  }
+  ~StoreProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  int64_t port() const { return port_; }
+
+ private:
+  pid_t pid_;
+  int64_t port_ = 0;
+};
+
 struct Ranks {
-  StoreServer store;
+  StoreProcess store;
   CommOptions options{.start_timeout_s = 10, .timeout_s = 10};
 
   explicit Ranks(int64_t count) {
