@@ -13,6 +13,7 @@ void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 
 }  // namespace scatterlm

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
     add_data(app, exit_code);
     add_checkpoint(app, exit_code);
     add_config(app, exit_code);
+    add_doctor(app, exit_code);
     check_subcommands(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

