@@ -1,7 +1,7 @@
 #include "lib/dist/comm.h"
 
 #include "lib/dist/local_comm.h"
-#include "lib/util/error.h"
+#include "lib/dist/nccl_comm.h"
 
 namespace scatterlm {
 namespace {
@@ -32,7 +32,7 @@ std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>()
 std::unique_ptr<Comm> make_comm(const CommOptions& options) {
   if (options.world.size == 1) return make_single_comm();
   if (options.device.is_cpu()) return make_local_comm(options);
-  fail_user("training on several GPUs is not built in");
+  return make_nccl_comm(options);
 }
 
 }  // namespace scatterlm

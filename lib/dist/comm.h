@@ -13,7 +13,7 @@ namespace scatterlm {
 /// A collective that may still be under way; see Comm::wait.
 using Ticket = uint64_t;
 
-/// Collectives over the data-parallel ranks, on contiguous tensors of fp32, bf16 (summed in fp32), fp64 or int64. All ranks
+/// Collectives over the data-parallel ranks, on contiguous tensors of fp32, bf16, fp64 or int64. All ranks
 /// call the same functions with the same sizes in the same order. When another rank fails, stops, leaves or calls something
 /// else, the process says so and ends with kExitPeer: no call reports such a failure.
 class Comm {

@@ -1,37 +1,17 @@
 #include "lib/dist/local_comm.h"
 
 #include <ATen/ATen.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cstring>
+#include <optional>
 
-#include "lib/dist/rendezvous.h"
-#include "lib/dist/shared_memory.h"
-#include "lib/dist/watchdog.h"
+#include "lib/dist/shared_board.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {
 namespace {
 
 constexpr int64_t kSlotBytes = 1 << 20;
-constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 10'000'000};
-
-void wake_waiters(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
-/// Returns when the word has reached `goal`; it counts up and may wrap around. The watchdog ends a wait in vain.
-void wait_until(std::atomic<uint32_t>& word, uint32_t goal) {
-  for (int spin = 0; spin < 200; ++spin) {
-    if (static_cast<int32_t>(word - goal) >= 0) return;
-  }
-  for (uint32_t seen = word; static_cast<int32_t>(seen - goal) < 0; seen = word) {
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &kNap, nullptr, 0);
-  }
-}
-
 template <class T>
 void sum(T* out, const std::vector<const T*>& parts, int64_t count) {
   using Accumulator = std::conditional_t<std::is_same_v<T, at::BFloat16>, float, T>;
@@ -52,18 +32,12 @@ class LocalComm final : public Comm {
   explicit LocalComm(const CommOptions& options) : rank_(options.world.rank), world_(options.world.size) {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
-    const size_t bytes = board_bytes() + static_cast<size_t>(2 * world_ * kSlotBytes);
-    if (rank_ == 0) memory_.emplace(bytes);
-    const auto path = rendezvous.share("memory", rank_ == 0 ? memory_->path() : "");
-    if (rank_ != 0) memory_.emplace(path, bytes);
-    board().rows(world_)[static_cast<size_t>(rank_)].pid = getpid();
-    rendezvous.meet("mapped");
-    watchdog_.emplace(board(), rank_, world_, options.timeout_s);
+    board_.emplace(options, rendezvous, static_cast<size_t>(2 * world_ * kSlotBytes));
   }
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
-  void set_step(int64_t step) override { watchdog_->set_step(step); }
+  void set_step(int64_t step) override { board_->watchdog().set_step(step); }
   void wait(Ticket) override {}
 
   void all_reduce(at::Tensor tensor) override {
@@ -133,8 +107,6 @@ class LocalComm final : public Comm {
   }
 
  private:
-  size_t board_bytes() const { return (Board::bytes(world_) + 4095) / 4096 * 4096; }
-  Board& board() { return *reinterpret_cast<Board*>(memory_->data()); }
   void check_shard(const char* operation, const at::Tensor& shard, const at::Tensor& full) const {
     const bool fits = shard.numel() * world_ == full.numel() && shard.scalar_type() == full.scalar_type();
     if (!fits || !shard.is_contiguous() || !full.is_contiguous()) {
@@ -148,24 +120,13 @@ class LocalComm final : public Comm {
   }
 
   /// Slots alternate: who writes the next one knows by then that all have read the one before.
-  std::byte* slot(int64_t rank) {
-    return memory_->data() + board_bytes() + static_cast<size_t>((2 * rank + arrived_ % 2) * kSlotBytes);
-  }
-
-  void wait_for_all() {
-    auto rows = board().rows(world_);
-    ++arrived_;
-    auto& own = rows[static_cast<size_t>(rank_)].arrived;
-    own = arrived_;
-    wake_waiters(own);
-    for (auto& row : rows) wait_until(row.arrived, arrived_);
-  }
+  std::byte* slot(int64_t rank) { return board_->extra() + (2 * rank + board_->meetings() % 2) * kSlotBytes; }
 
   /// Calls body with the tensor's data as its type.
   template <class F>
   void collective(const Call& call, const at::Tensor& tensor, F body) {
     if (!tensor.is_contiguous() || !tensor.is_cpu()) fail("[{}] needs a contiguous tensor on the CPU", describe(call));
-    number_ = watchdog_->enter(call);
+    const uint32_t number = board_->watchdog().enter(call);
     switch (tensor.scalar_type()) {
       case at::kFloat: body(tensor.mutable_data_ptr<float>()); break;
       case at::kBFloat16: body(tensor.mutable_data_ptr<at::BFloat16>()); break;
@@ -173,7 +134,7 @@ class LocalComm final : public Comm {
       case at::kLong: body(tensor.mutable_data_ptr<int64_t>()); break;
       default: fail("[{}] takes float32, bfloat16, float64 and int64", describe(call));
     }
-    watchdog_->leave();
+    board_->watchdog().leave(number);
   }
 
   /// Piece by piece: write the own slot, meet, read all slots. At least one meeting, at which the calls are compared.
@@ -185,18 +146,15 @@ class LocalComm final : public Comm {
       write(piece, reinterpret_cast<T*>(slot(rank_)));
       std::vector<const T*> slots;
       for (int64_t r = 0; r < world_; ++r) slots.push_back(reinterpret_cast<const T*>(slot(r)));
-      wait_for_all();
-      if (begin == 0) watchdog_->check_calls(number_);
+      board_->meet();
+      if (begin == 0) board_->watchdog().check_last_call();
       read(piece, slots);
       begin += piece.count;
     } while (begin < count);
   }
 
   int64_t rank_, world_;
-  uint32_t arrived_ = 0;  ///< meetings so far
-  uint32_t number_ = 0;   ///< of the collective under way
-  std::optional<SharedMemory> memory_;
-  std::optional<Watchdog> watchdog_;  // after the memory that it watches
+  std::optional<SharedBoard> board_;
 };
 
 }  // namespace

@@ -68,9 +68,7 @@ uint32_t Watchdog::enter(const Call& call) {
   return number;
 }
 
-void Watchdog::leave() { own().done.store(own().called); }
-
-void Watchdog::check_calls(uint32_t number) {
+void Watchdog::check_call(uint32_t number) {
   const Call& mine = own().calls[number % kCalls];
   for (const auto& peer : peers_) {
     const Call& theirs = rows_[static_cast<size_t>(peer.rank)].calls[number % kCalls];
@@ -104,14 +102,14 @@ void Watchdog::look_for_the_dead() {
 }
 
 void Watchdog::look_at_the_clock(double passed_s) {
-  const uint32_t called = own().called;
-  if (called == own().done) return;
-  if (called != waiting_for_) {
-    waiting_for_ = called;
+  const uint32_t next = own().done + 1;
+  if (own().called + 1 == next) return;
+  if (next != waiting_for_) {
+    waiting_for_ = next;
     waited_s_ = 0;
   }
   waited_s_ += passed_s;
-  if (waited_s_ > timeout_s_) end(why_nobody_answers(called));
+  if (waited_s_ > timeout_s_) end(why_nobody_answers(next));
 }
 
 std::string Watchdog::why_nobody_answers(uint32_t number) const {

@@ -22,11 +22,14 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Around a collective. Returns its number.
+  /// Around a collective: returns its number, and takes it when that collective and all before it are done.
   uint32_t enter(const Call& call);
-  void leave();
-  /// All ranks have called collective `number`: ends the process unless they called the same.
-  void check_calls(uint32_t number);
+  void leave(uint32_t number) { own().done = number; }
+  uint32_t called() { return own().called; }
+  uint32_t done() { return own().done; }
+  /// All ranks have called it: ends the process unless they called the same.
+  void check_call(uint32_t number);
+  void check_last_call() { check_call(own().called); }
 
   void set_step(int64_t step) { own().step = step; }
 
@@ -50,7 +53,7 @@ class Watchdog {
   int64_t rank_;
   double timeout_s_;
   std::vector<Peer> peers_;
-  uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for
+  uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for: the first that is not done
   double waited_s_ = 0;       ///< counted in own ticks, so that a paused process does not blame the others
   std::atomic<bool> stop_ = false;
   std::thread thread_;
