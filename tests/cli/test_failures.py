@@ -180,38 +180,3 @@ def test_a_killed_launcher_takes_its_ranks_along(binary, tiny_config, runs):
     while any(os.path.exists(f"/proc/{pid}") for pid in job.pids.values()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def rank_environment(rank, world, port):
-    return {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-
-def start_ranks(binary, environments, arguments):
-    return [subprocess.Popen([str(binary), "train", *map(str, arguments[rank])], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, env={**os.environ, **environment})
-            for rank, environment in enumerate(environments)]
-
-
-def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_port):
-    environments = [rank_environment(rank, 2, free_port) for rank in (0, 1)]
-    processes = start_ranks(binary, environments, [[tiny_config], [tiny_config, "--set", "train.seed=7"]])
-    for process in processes:
-        _, error = process.communicate(timeout=60)
-        assert process.returncode == 2
-        assert "rank 1 differs from rank 0: 'train.seed = 7' against 'train.seed = 1234'" in error
-
-
-def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
-    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(0, 3, free_port))
-    assert result.returncode == 1
-    assert "2 of 3 ranks (started by torchrun) did not come within 1 s (parallel.start_timeout_s): 1, 2" in result.stderr
-
-
-def test_slurm_variables(binary, tiny_config, runs, free_port):
-    environments = [{"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_NTASKS_PER_NODE": "2",
-                     "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "17", "MASTER_PORT": str(free_port)} for rank in (0, 1)]
-    for process in start_ranks(binary, environments, [[tiny_config, "--run-dir", runs / "slurm"]] * 2):
-        _, error = process.communicate(timeout=60)
-        assert process.returncode == 0, error
-    assert len(list((runs / "slurm/step_00000020").glob("rank_*.safetensors"))) == 2
