@@ -26,7 +26,7 @@ void examine_comm(int64_t mebibytes) {
   const bool prints = comm->rank() == 0;
   for (const int64_t shard : {1, 1000, 1 << 18}) check_collectives(*comm, numerics.device, shard);
   comm->barrier();
-  if (prints) std::cout << fmt::format("{} ranks, each on {}: all values exact\n", world.size, describe(numerics));
+  if (prints) std::cout << fmt::format("{}: all values exact\n", describe(numerics));
   for (int64_t size = 1; size <= mebibytes; size *= 8) {
     for (const auto& row : measure_bandwidth(*comm, numerics.device, size << 20)) {
       if (prints) {

@@ -132,7 +132,7 @@ ExitCode train(const TrainOptions& options) {
   const auto& parallel = config.parallel;
   const auto comm =
       make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s, identity(config, options)});
-  phase("device", world.size > 1 ? fmt::format("{} ranks, each on {}", world.size, describe(numerics)) : describe(numerics));
+  phase("device", describe(numerics));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());

@@ -12,6 +12,7 @@ namespace scatterlm {
 namespace {
 
 constexpr int64_t kSlotBytes = 1 << 20;
+
 template <class T>
 void sum(T* out, const std::vector<const T*>& parts, int64_t count) {
   using Accumulator = std::conditional_t<std::is_same_v<T, at::BFloat16>, float, T>;
@@ -116,7 +117,7 @@ class LocalComm final : public Comm {
   }
   template <class T>
   static void copy(T* to, const T* from, int64_t count) {
-    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+    if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));  // an empty tensor has no memory
   }
 
   /// Slots alternate: who writes the next one knows by then that all have read the one before.

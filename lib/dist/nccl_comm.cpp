@@ -44,16 +44,17 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
 class NcclComm final : public Comm {
  public:
   explicit NcclComm(const CommOptions& options)
-      : rank_(options.world.rank), world_(options.world.size), device_(options.device), rendezvous_(options) {
-    rendezvous_.compare_identities();
-    board_.emplace(options, rendezvous_, 0);               // its watchdog runs before the first call that can hang
+      : rank_(options.world.rank), world_(options.world.size), device_(options.device) {
+    Rendezvous rendezvous(options);
+    rendezvous.compare_identities();
+    board_.emplace(options, rendezvous, 0);                // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     check(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreate");
     for (auto& event : done_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
     check(cudaHostAlloc(reinterpret_cast<void**>(&answer_), sizeof(int64_t), cudaHostAllocDefault), "cudaHostAlloc");
     const uint32_t number = board_->watchdog().enter({});
-    connect();
+    connect(rendezvous);
     board_->watchdog().leave(number);
     poller_ = std::thread([this] { poll(); });
     warm_up();
@@ -135,10 +136,10 @@ class NcclComm final : public Comm {
     return static_cast<cudaStream_t>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(device_).native_handle());
   }
 
-  void connect() {
+  void connect(Rendezvous& rendezvous) {
     ncclUniqueId id{};
     if (rank_ == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    const auto bytes = rendezvous_.share("nccl", std::string(id.internal, sizeof(id.internal)));
+    const auto bytes = rendezvous.share("nccl", std::string(id.internal, sizeof(id.internal)));
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // a sixth of the host's time per call; the watchdog covers a call that blocks
@@ -191,7 +192,6 @@ class NcclComm final : public Comm {
 
   int64_t rank_, world_;
   at::Device device_;
-  Rendezvous rendezvous_;
   std::optional<SharedBoard> board_;
   ncclComm_t comm_ = nullptr;
   cudaStream_t stream_ = nullptr;

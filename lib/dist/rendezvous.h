@@ -28,6 +28,7 @@ class StoreServer {
 
 class Rendezvous {
  public:
+  /// Must not outlive the options.
   explicit Rendezvous(const CommOptions& options);
   /// The rank that keeps the store leaves last.
   ~Rendezvous();

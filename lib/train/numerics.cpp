@@ -46,13 +46,14 @@ Numerics set_up_numerics(const TrainConfig& config, const World& world) {
   context.setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);  // our code writes before it reads; filling every buffer is slow
   if (deterministic) context.setBenchmarkCuDNN(false);
-  return {gpu ? own_gpu(world) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic};
+  return {gpu ? own_gpu(world) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic, world.size};
 }
 
 std::string describe(const Numerics& numerics) {
   const auto device = numerics.device.is_cuda() ? gpus().at(static_cast<size_t>(numerics.device.index())).name
                                                 : fmt::format("CPU, {} threads", at::get_num_threads());
-  return fmt::format("{}, {}{}", device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
+  const auto ranks = numerics.ranks > 1 ? fmt::format("{} ranks, each on ", numerics.ranks) : "";
+  return fmt::format("{}{}, {}{}", ranks, device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
                      !numerics.deterministic     ? ""
                      : numerics.device.is_cuda() ? ", deterministic (without cuDNN attention)"
                                                  : ", deterministic");
