@@ -13,9 +13,9 @@ def rank_environment(rank, world, port):
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def start_ranks(binary, environments, arguments):
+def start_ranks(binary, environments, arguments, folders=(ROOT, ROOT)):
     """One process per environment, as a launcher would start it."""
-    return [subprocess.Popen([str(binary), "train", *map(str, arguments[rank])], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+    return [subprocess.Popen([str(binary), "train", *map(str, arguments[rank])], cwd=folders[rank], text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, env={**os.environ, **environment})
             for rank, environment in enumerate(environments)]
 
@@ -89,3 +89,14 @@ def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
     result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(0, 3, free_port))
     assert result.returncode == 1
     assert "2 of 3 ranks (started by torchrun) did not come within 1 s (parallel.start_timeout_s): 1, 2" in result.stderr
+
+
+def test_ranks_that_do_not_share_the_run_folder_are_refused(scatterlm, binary, tiny_config, tmp_path, free_port):
+    scatterlm("train", tiny_config, "--run-dir", "run", cwd=tmp_path, check=True)
+    (tmp_path / "elsewhere").mkdir()
+    environments = [rank_environment(rank, 2, free_port) for rank in (0, 1)]
+    arguments = [[tiny_config, "--run-dir", "run", "--set", "train.steps=30"]] * 2
+    processes = start_ranks(binary, environments, arguments, [tmp_path, tmp_path / "elsewhere"])
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    assert processes[1].returncode == 2 and processes[0].returncode in (2, 70)
+    assert "run: the newest checkpoint is of step 0 here and of step 20 on rank 0; run.dir must be one folder for all ranks" in errors[1]
