@@ -1,10 +1,7 @@
-#include <ATen/ATen.h>
-
 #include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "app/commands.h"
-#include "lib/config/keys.h"
 #include "lib/config/load.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
@@ -18,7 +15,6 @@
 #include "lib/train/trainer.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
-#include "lib/util/hash.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
@@ -90,33 +86,6 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
   return kExitDone;
 }
 
-/// What must be the same on every rank.
-std::string identity(const Config& config, const TrainOptions& options) {
-  std::string text = fmt::format("program = {}\n--run-dir = {}\n--resume = {}\n", hash_hex(read_file("/proc/self/exe")),
-                                 options.run_dir, options.resume);
-  for (const auto& key : list_keys(config)) {
-    if (!key.is_group) text += fmt::format("{} = {}\n", key.path, key.value);
-  }
-  return text;
-}
-
-/// Weights of a checkpoint or of an untrained model, and the folder of the former.
-std::optional<std::string> start(const TrainOptions& options, const World& world, Run& run) {
-  const auto checkpoint = checkpoint_to_resume(run.dir, options.resume, world.restart > 0);
-  if (checkpoint) {
-    resume_training(*checkpoint, run.config, run.trainer, run.model, run.optimizer);
-  } else {
-    run.optimizer.initialise(run.config.train.seed);
-  }
-  auto first = at::full({1}, run.trainer.steps(), at::TensorOptions().dtype(at::kLong).device(run.model.device()));
-  run.comm.broadcast(first);
-  if (const auto step = first.item<int64_t>(); step != run.trainer.steps()) {
-    fail_user("{}: the newest checkpoint is of step {} here and of step {} on rank 0; run.dir must be one folder for all ranks",
-              run.dir, run.trainer.steps(), step);
-  }
-  return checkpoint ? std::optional(checkpoint->path()) : std::nullopt;
-}
-
 ExitCode train(const TrainOptions& options) {
   Phases phases;
   const Config config = load_config(options.config, options.sets);
@@ -130,8 +99,8 @@ ExitCode train(const TrainOptions& options) {
   };
   const auto numerics = set_up_numerics(config.train, world);
   const auto& parallel = config.parallel;
-  const auto comm =
-      make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s, identity(config, options)});
+  const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
+                               run_identity(config, options.run_dir, options.resume)});
   phase("device", describe(numerics));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
@@ -143,12 +112,12 @@ ExitCode train(const TrainOptions& options) {
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
   AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
-  Run run{config, run_dir, stop, *comm, model, optimizer, trainer, validation};
   const auto size = model_size(config.model);
-  const auto resumed = start(options, world, run);
+  const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
+  begin_training(checkpoint, config, trainer, model, optimizer, *comm);
   phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
                              format_count(flops_per_token(config.model, length))));
-  if (resumed) phase("resume", *resumed);
+  if (checkpoint) phase("resume", checkpoint->path());
   if (options.dry_run) return kExitDone;
   if (trainer.steps() >= trainer.total_steps()) {
     log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew",
@@ -160,7 +129,7 @@ ExitCode train(const TrainOptions& options) {
     report.emplace(run_dir, config, numerics, trainer.steps());
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  return train_steps(run, report);
+  return train_steps({config, run_dir, stop, *comm, model, optimizer, trainer, validation}, report);
 }
 
 }  // namespace

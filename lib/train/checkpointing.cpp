@@ -162,6 +162,21 @@ void resume_training(const CheckpointReader& reader, const Config& config, Train
   trainer.load_state(reader.contents().state);
 }
 
+void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
+                    AdamW& optimizer, Comm& comm) {
+  if (checkpoint) {
+    resume_training(*checkpoint, config, trainer, model, optimizer);
+  } else {
+    optimizer.initialise(config.train.seed);
+  }
+  auto first = at::full({1}, trainer.steps(), at::TensorOptions().dtype(at::kLong).device(model.device()));
+  comm.broadcast(first);
+  if (const auto step = first.item<int64_t>(); step != trainer.steps()) {
+    fail_user("rank {} found its newest checkpoint at step {}, rank 0 at step {}; run.dir must be one folder for all ranks",
+              comm.rank(), trainer.steps(), step);
+  }
+}
+
 void load_weights(const CheckpointReader& reader, nn::Model& model) {
   check_same_tensors(reader, model);
   for (const auto& unit : model.units()) {

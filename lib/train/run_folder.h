@@ -15,4 +15,7 @@ std::string run_folder(const RunConfig& config, const std::string& override_dir)
 /// (`restarted`) goes on from what it saved before, if it had come that far.
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted);
 
+/// What must be the same on every rank of a run: program, options, every key; one a line.
+std::string run_identity(const Config& config, const std::string& override_dir, const std::string& resume);
+
 }  // namespace scatterlm
