@@ -123,7 +123,8 @@ def test_a_stopped_rank_ends_the_run_after_the_timeout(binary, tiny_config, runs
 
 
 def test_restarts_go_on_from_the_last_checkpoint(binary, tiny_config, runs, whole):
-    job = Job(binary, 2, tiny_config, runs / "run", launch=("--max-restarts", "2"))
+    """Also those of a run that was to begin from scratch: what it has saved since then counts."""
+    job = Job(binary, 2, tiny_config, runs / "run", "--resume", "none", launch=("--max-restarts", "2"))
     for step in (20, 100):
         job.pids = {}
         pids = job.rank_pids(2)
