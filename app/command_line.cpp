@@ -65,7 +65,8 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  if (const auto extra = command->remaining(); !extra.empty()) {
+  // launch keeps what it does not know for the command that it starts.
+  if (const auto extra = command->remaining(); !extra.empty() && !command->get_prefix_command()) {
     return fmt::format("unexpected argument '{}'; {} --help says more", extra.front(), path_of(command));
   }
   return fmt::format("{}; {} --help says more", error.what(), path_of(command));

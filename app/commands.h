@@ -8,10 +8,12 @@ class App;
 namespace scatterlm {
 
 void add_train(CLI::App& app, int& exit_code);
+void add_launch(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 

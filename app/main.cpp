@@ -13,8 +13,12 @@ namespace {
 // OpenMP's threads spin while they wait, which is right on an idle machine and ruinous on a busy one: with two other programs
 // on two cores a step took 50 times as long as with a short spin. libgomp reads this when it is loaded, before any ordinary
 // initialiser.
-void spin_shortly(int, char**, char**) { setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0); }
-__attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = spin_shortly;
+// c10d warns of every connection that it tries again; what fails in the end, our own errors say.
+void set_library_defaults(int, char**, char**) {
+  setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+}
+__attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = set_library_defaults;
 
 }  // namespace
 
@@ -32,12 +36,14 @@ int main(int argc, char** argv) {
   int exit_code = kExitDone;
   try {
     add_train(app, exit_code);
+    add_launch(app, exit_code);
     add_eval(app, exit_code);
     add_generate(app, exit_code);
     add_data(app, exit_code);
     add_checkpoint(app, exit_code);
     add_config(app, exit_code);
     add_bench(app, exit_code);
+    add_doctor(app, exit_code);
     check_subcommands(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -40,21 +40,25 @@ struct Run {
   Trainer& trainer;
   std::optional<EvalReader>& validation;
 
-  double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world())).loss; }
+  double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world()), comm).loss; }
 };
 
-ExitCode train_steps(Run run, Report& report) {
+/// Only rank 0 has a report; what decides how the run goes on is known to all ranks.
+ExitCode train_steps(Run run, std::optional<Report>& report) {
   const auto& config = run.config;
   auto& trainer = run.trainer;
   const int64_t total = trainer.total_steps();
-  if (run.validation && config.train.eval_interval > 0 && trainer.steps() == 0) report.untrained(run.validation_loss(), total);
+  if (run.validation && config.train.eval_interval > 0 && trainer.steps() == 0) {
+    const double loss = run.validation_loss();
+    if (report) report->untrained(loss, total);
+  }
   StepClock clock;
   while (trainer.steps() < total) {
     trainer.step();
     clock.count_step();
     const int64_t step = trainer.steps();
     const auto reason = run.stop.reason();
-    const bool last = step == total, stopping = last || !reason.empty();
+    const bool last = step == total, stopping = run.comm.any(!reason.empty()) || last;
     const bool evaluating = run.validation && (last || is_due(step, config.train.eval_interval));
     const bool saving = stopping || is_due(step, config.checkpoint.save_interval);
     if (!evaluating && !saving && !is_due(step, config.log.interval)) continue;
@@ -62,7 +66,7 @@ ExitCode train_steps(Run run, Report& report) {
     auto line = trainer.report();  // waits for the device
     line.step_ms = clock.mean_ms();
     if (evaluating) line.val_loss = run.validation_loss();
-    report.step(line);
+    if (report) report->step(line);
     const bool hopeless = line.nonfinite_row >= config.train.max_nonfinite_steps;
     if (saving || hopeless) save_training(run.dir, config, trainer, run.model, run.optimizer, run.comm);
     if (hopeless) {
@@ -72,12 +76,13 @@ ExitCode train_steps(Run run, Report& report) {
           line.nonfinite_row, step, config.train.max_nonfinite_steps);
     }
     if (!last && stopping) {
-      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on", reason, step, total, run.dir));
+      log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on",
+                           reason.empty() ? "another rank was asked to stop" : reason, step, total, run.dir));
       return kExitRestart;
     }
     clock.restart();
   }
-  report.summary();
+  if (report) report->summary();
   return kExitDone;
 }
 
@@ -86,36 +91,44 @@ ExitCode train(const TrainOptions& options) {
   const Config config = load_config(options.config, options.sets);
   const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
-  const auto numerics = set_up_numerics(config.train);
-  const auto comm = make_single_comm();
-  phases.done("device", describe(numerics));
+  const auto world = find_world(current_environment());
+  const bool leads = world.rank == 0;
+  if (world.size > 1) log_as_rank(world.rank);
+  const auto phase = [&](const char* name, const std::string& result) {
+    if (leads) phases.done(name, result);
+  };
+  const auto numerics = set_up_numerics(config.train, world);
+  const auto& parallel = config.parallel;
+  const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
+                               run_identity(config, options.run_dir, options.resume)});
+  phase("device", describe(numerics));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());
   std::optional<EvalReader> validation;
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
-  phases.done("data", loader.describe());
+  phase("data", loader.describe());
 
-  nn::Model model(config.model, numerics.options(), *comm, config.train.seed,
-                  config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
-  AdamW optimizer(config.optim, model.units(), config.train.seed);
+  nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
+  AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);
-  phases.done("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total),
-                                   format_count(size.active), format_count(flops_per_token(config.model, length))));
-
-  if (const auto checkpoint = checkpoint_to_resume(run_dir, options.resume)) {
-    resume_training(*checkpoint, config, trainer, model, optimizer, *comm);
-    phases.done("resume", checkpoint->path());
-  }
+  const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
+  begin_training(checkpoint, config, trainer, model, optimizer, *comm);
+  phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
+                             format_count(flops_per_token(config.model, length))));
+  if (checkpoint) phase("resume", checkpoint->path());
   if (options.dry_run) return kExitDone;
   if (trainer.steps() >= trainer.total_steps()) {
     log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew",
                          run_dir, trainer.steps()));
     return kExitDone;
   }
-  Report report(run_dir, config, numerics, trainer.steps());
-  write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+  std::optional<Report> report;
+  if (leads) {
+    report.emplace(run_dir, config, numerics, trainer.steps());
+    write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+  }
   return train_steps({config, run_dir, stop, *comm, model, optimizer, trainer, validation}, report);
 }
 

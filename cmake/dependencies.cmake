@@ -12,6 +12,11 @@ if(SCATTERLM_CUDA)
   target_link_libraries(scatterlm_torch INTERFACE
     -Wl,--push-state,--no-as-needed ${TORCH_LIB}/libtorch_cuda.so ${TORCH_LIB}/libc10_cuda.so -Wl,--pop-state)
 endif()
+if(SCATTERLM_CUDA)
+  # PyPI's LibTorch brings NCCL as a package beside itself; another one was perhaps built with the system's.
+  find_path(NCCL_INCLUDE nccl.h HINTS ${TORCH_ROOT}/../nvidia/nccl/include REQUIRED)
+  find_library(NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS ${TORCH_ROOT}/../nvidia/nccl/lib REQUIRED)
+endif()
 list(APPEND CMAKE_BUILD_RPATH ${TORCH_LIB})
 add_link_options(-Wl,--disable-new-dtags)  # DT_RPATH: also serves the libraries that LibTorch's own libraries need
 

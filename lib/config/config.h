@@ -123,6 +123,23 @@ struct OptimConfig {
   }
 };
 
+struct ParallelConfig {
+  int64_t zero = 1;
+  ReduceDtype reduce_dtype = ReduceDtype::kFloat32;
+  double timeout_s = 300;
+  double start_timeout_s = 60;
+
+  bool operator==(const ParallelConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("zero", zero, "ranks share out: 0 = nothing, 1 = optimiser state, 2 = gradients as well", Range{0, 2});
+    v.key("reduce_dtype", reduce_dtype, "gradients on their way between ranks");
+    v.key("timeout_s", timeout_s, "end the run when ranks wait this long for another one", Range{0.1, 1e6});
+    v.key("start_timeout_s", start_timeout_s, "end the run when not all ranks have started by then", Range{0.1, 1e6});
+  }
+};
+
 struct CheckpointConfig {
   int64_t save_interval = 0;
   int64_t keep_last = 2;
@@ -170,6 +187,7 @@ struct Config {
   DataConfig data;
   TrainConfig train;
   OptimConfig optim;
+  ParallelConfig parallel;
   CheckpointConfig checkpoint;
   LogConfig log;
 
@@ -182,6 +200,7 @@ struct Config {
     v.group("data", data);
     v.group("train", train);
     v.group("optim", optim);
+    v.group("parallel", parallel);
     v.group("checkpoint", checkpoint);
     v.group("log", log);
   }

@@ -93,32 +93,33 @@ struct Absent {
   std::string_view reason;
 };
 
-constexpr std::string_view kOneProcess = "not supported: one process trains on one device";
+constexpr std::string_view kWholeModel = "not supported: every rank holds the whole model";
+constexpr std::string_view kNumberOfRanks = "it is the number of ranks: scatterlm launch -n N";
 constexpr std::string_view kFollowsFromBatch =
     "it follows from train.global_batch_tokens, train.micro_batch_size and the number of ranks";
 
 constexpr Absent kAbsent[] = {
-    {"tensor_parallel", kOneProcess},
-    {"tensor_parallel_size", kOneProcess},
-    {"tensor_model_parallel_size", kOneProcess},
-    {"tp_size", kOneProcess},
-    {"tp", kOneProcess},
-    {"pipeline_parallel", kOneProcess},
-    {"pipeline_parallel_size", kOneProcess},
-    {"pipeline_model_parallel_size", kOneProcess},
-    {"pp_size", kOneProcess},
-    {"pp", kOneProcess},
-    {"expert_parallel", kOneProcess},
-    {"expert_parallel_size", kOneProcess},
-    {"expert_model_parallel_size", kOneProcess},
-    {"ep_size", kOneProcess},
-    {"ep", kOneProcess},
-    {"context_parallel", kOneProcess},
-    {"context_parallel_size", kOneProcess},
-    {"cp_size", kOneProcess},
-    {"sequence_parallel", kOneProcess},
-    {"data_parallel_size", kOneProcess},
-    {"dp_size", kOneProcess},
+    {"tensor_parallel", kWholeModel},
+    {"tensor_parallel_size", kWholeModel},
+    {"tensor_model_parallel_size", kWholeModel},
+    {"tp_size", kWholeModel},
+    {"tp", kWholeModel},
+    {"pipeline_parallel", kWholeModel},
+    {"pipeline_parallel_size", kWholeModel},
+    {"pipeline_model_parallel_size", kWholeModel},
+    {"pp_size", kWholeModel},
+    {"pp", kWholeModel},
+    {"expert_parallel", kWholeModel},
+    {"expert_parallel_size", kWholeModel},
+    {"expert_model_parallel_size", kWholeModel},
+    {"ep_size", kWholeModel},
+    {"ep", kWholeModel},
+    {"context_parallel", kWholeModel},
+    {"context_parallel_size", kWholeModel},
+    {"cp_size", kWholeModel},
+    {"sequence_parallel", kWholeModel},
+    {"data_parallel_size", kNumberOfRanks},
+    {"dp_size", kNumberOfRanks},
     {"gradient_accumulation_steps", kFollowsFromBatch},
     {"grad_accum_steps", kFollowsFromBatch},
     {"capacity_factor", "no token is ever dropped"},

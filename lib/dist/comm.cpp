@@ -1,5 +1,8 @@
 #include "lib/dist/comm.h"
 
+#include "lib/dist/local_comm.h"
+#include "lib/dist/nccl_comm.h"
+
 namespace scatterlm {
 namespace {
 
@@ -8,18 +11,28 @@ class SingleComm final : public Comm {
   int64_t rank() const override { return 0; }
   int64_t world() const override { return 1; }
   void all_reduce(at::Tensor) override {}
-  void reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
-    if (!shard.is_same(full) && shard.data_ptr() != full.data_ptr()) shard.copy_(full);
-  }
-  void all_gather(const at::Tensor& shard, at::Tensor full) override {
-    if (shard.data_ptr() != full.data_ptr()) full.copy_(shard);
-  }
   void broadcast(at::Tensor) override {}
   void barrier() override {}
+  bool any(bool yes) override { return yes; }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
+    if (shard.data_ptr() != full.data_ptr()) shard.copy_(full);
+    return 0;
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
+    if (shard.data_ptr() != full.data_ptr()) full.copy_(shard);
+    return 0;
+  }
+  void wait(Ticket) override {}
 };
 
 }  // namespace
 
 std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>(); }
+
+std::unique_ptr<Comm> make_comm(const CommOptions& options) {
+  if (options.world.size == 1) return make_single_comm();
+  if (options.device.is_cpu()) return make_local_comm(options);
+  return make_nccl_comm(options);
+}
 
 }  // namespace scatterlm

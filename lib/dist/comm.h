@@ -4,28 +4,59 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+
+#include "lib/dist/world.h"
 
 namespace scatterlm {
 
-/// Collectives over the data-parallel ranks. All ranks call the same functions in the same order. In-place on contiguous
-/// tensors.
+/// A collective that may still be under way; see Comm::wait.
+using Ticket = uint64_t;
+
+/// Collectives over the data-parallel ranks, on contiguous tensors of fp32, bf16, fp64 or int64. All ranks
+/// call the same functions with the same sizes in the same order. When another rank fails, stops, leaves or calls something
+/// else, the process says so and ends with kExitPeer: no call reports such a failure.
 class Comm {
  public:
   virtual ~Comm() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world() const = 0;
+
   /// Sum over ranks, in place.
   virtual void all_reduce(at::Tensor tensor) = 0;
-  /// shard [n / world] = the own part of the sum over ranks of full [n].
-  virtual void reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
-  /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`.
-  virtual void all_gather(const at::Tensor& shard, at::Tensor full) = 0;
   /// Rank 0's tensor to all, in place.
   virtual void broadcast(at::Tensor tensor) = 0;
+  /// On the host: returns when every rank has called it.
   virtual void barrier() = 0;
+  /// On the host: whether any rank says yes. All ranks get the same answer, which may be that of an earlier call.
+  virtual bool any(bool yes) = 0;
+
+  /// shard [n / world] = the own part of the sum over ranks of full [n], of which it may be a view. Both must stay as they are
+  /// until wait() was called for the ticket.
+  virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
+  /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`. Waiting as above.
+  virtual Ticket all_gather(const at::Tensor& shard, at::Tensor full) = 0;
+  /// What is computed from now on finds the result of this collective and of those before it. Does not wait on the host.
+  virtual void wait(Ticket) = 0;
+
+  /// Named when something goes wrong from here on.
+  virtual void set_step(int64_t) {}
 };
 
 /// One rank: every collective is the identity.
 std::unique_ptr<Comm> make_single_comm();
+
+struct CommOptions {
+  World world;
+  at::Device device = at::kCPU;  ///< of the tensors, this rank's own
+  double start_timeout_s = 60;   ///< for all ranks to appear
+  double timeout_s = 300;        ///< for the slowest rank to join a collective, the first one too
+  /// Lines that must be equal on all ranks: configuration, program. The first that differs is an error (exit code 2).
+  std::string identity;
+};
+
+/// Meets the other ranks of the world: CPU ranks of one machine through shared memory, GPUs over NCCL. Throws Error naming the
+/// ranks that have not come in time, or what differs between them.
+std::unique_ptr<Comm> make_comm(const CommOptions& options);
 
 }  // namespace scatterlm

@@ -12,7 +12,7 @@
 
 namespace scatterlm::nn {
 
-Model::Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, int64_t seed, Decay embedding_decay)
+Model::Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, Decay embedding_decay)
     : config_(config),
       options_(options),
       gqa_rope_(std::make_shared<RopeTable>(config.attention.head_dim, config.attention.rope_theta, options.device())),
@@ -31,10 +31,7 @@ Model::Model(const ModelConfig& config, at::TensorOptions options, const Comm& c
     if (auto* moa = std::get_if<MoaAttention>(&layer->attention)) routers_.push_back(&moa->router);
     if (auto* moe = std::get_if<MoeMlp>(&layer->mlp)) routers_.push_back(&moe->router);
   }
-  for (auto& unit : units_) {
-    unit->allocate(comm);
-    unit->flat_params().copy_(unit->initial_values(seed, 0, unit->flat_params().numel()));
-  }
+  for (auto& unit : units_) unit->allocate(comm);
 }
 
 Unit& Model::add_unit(const std::string& name) { return *units_.emplace_back(std::make_unique<Unit>(name, options_)); }
@@ -66,9 +63,11 @@ std::unique_ptr<DecoderLayer> Model::make_layer(int64_t index, LayerKind kind) {
 
 at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
   if (context.document_BS) context.mask = ops::document_mask(*context.document_BS, tokens_BS.size(1));
+  units_.front()->wait_params();
   auto x = at::embedding(embedding_, tokens_BS);
   for (size_t i = 0; i < layers_.size(); i++) {
     auto& layer = *layers_[i];
+    units_[i + 1]->wait_params();
     context.layer = static_cast<int64_t>(i);
     const auto attention_in = ops::rms_norm(x, layer.input_norm_weight, config_.rms_norm_eps);
     x = x + std::visit([&](auto& attention) { return attention.forward(attention_in, context); }, layer.attention);
@@ -80,6 +79,7 @@ at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
     }
   }
   if (context.cache) context.cache->length += tokens_BS.size(1);
+  units_.back()->wait_params();
   return ops::rms_norm(x, norm_weight_, config_.rms_norm_eps);
 }
 

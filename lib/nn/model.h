@@ -20,10 +20,9 @@ struct DecoderLayer {
 
 class Model {
  public:
-  /// Declares, allocates and initialises all parameters. Parameters have the dtype and device of `options`; `embedding_decay`
-  /// says whether weight decay applies to the embedding.
-  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, int64_t seed,
-        Decay embedding_decay = Decay::kNo);
+  /// Declares and allocates all parameters, zero until an optimiser or a checkpoint gives them values. They have the dtype and
+  /// device of `options`; `embedding_decay` says whether weight decay applies to the embedding.
+  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, Decay embedding_decay = Decay::kNo);
 
   /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
@@ -46,7 +45,7 @@ class Model {
   ModelConfig config_;
   at::TensorOptions options_;
   std::shared_ptr<RopeTable> gqa_rope_, moa_rope_;
-  std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<std::unique_ptr<Unit>> units_;           // embedding, layers, head
   at::Tensor embedding_;                               ///< [V, D]
   at::Tensor norm_weight_;                             ///< [D]
   at::Tensor head_;                                    ///< [V, D], the embedding itself if tied

@@ -34,20 +34,35 @@ void Unit::allocate(const Comm& comm) {
     size = round_up(size + p.numel, 64);
     if (p.decay == Decay::kYes) decay_end_ = size;
   }
-  size = round_up(size, std::lcm(comm.world(), int64_t{128}));
-  const int64_t shard = size / comm.world();
-  shard_begin_ = comm.rank() * shard;
-  shard_end_ = shard_begin_ + shard;
+  size = round_up(size, std::lcm(16 * comm.world(), int64_t{128}));
+  const int64_t slice = size / comm.world();
+  slice_begin_ = comm.rank() * slice;
+  slice_end_ = slice_begin_ + slice;
 
-  const auto grad_dtype = options_.dtype() == at::kDouble ? at::kDouble : at::kFloat;
   flat_params_ = at::zeros({size}, options_);
-  flat_grads_ = at::zeros({size}, options_.dtype(grad_dtype));
   for (auto& p : params_) {
     p.tensor.set_data(flat_params_.narrow(0, p.offset, p.numel).view(p.shape));
     p.tensor.requires_grad_();
     p.tensor.set_grad_dtype(std::nullopt);  // a bf16 tensor accumulates into its fp32 view
-    p.tensor.mutable_grad() = flat_grads_.narrow(0, p.offset, p.numel).view(p.shape);
   }
+}
+
+void Unit::attach_grads(at::Tensor flat) {
+  flat_grads_ = std::move(flat);
+  for (auto& p : params_) {
+    p.tensor.mutable_grad() = flat_grads_.defined() ? flat_grads_.narrow(0, p.offset, p.numel).view(p.shape) : at::Tensor();
+  }
+}
+
+at::Tensor Unit::make_grads() const {
+  return at::zeros({size()}, options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : at::kFloat));
+}
+
+void Unit::gather_params(Comm& comm) { gathering_ = {&comm, comm.all_gather(own_slice(flat_params_), flat_params_)}; }
+
+void Unit::wait_params() {
+  if (gathering_) gathering_->comm->wait(gathering_->ticket);
+  gathering_.reset();
 }
 
 at::Tensor Unit::initial_values(int64_t seed, int64_t begin, int64_t end) const {

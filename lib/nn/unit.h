@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,12 @@ struct Param {
   Init init;
   Decay decay = Decay::kYes;
   int64_t offset = 0;  ///< first element in the flat buffer
-  at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients
+  at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients while there are any
 };
 
-/// One flat parameter buffer and one flat fp32 gradient buffer. Tensors with weight decay come first, so that the optimiser
-/// sees at most two ranges; each tensor starts at a multiple of 64 elements and the unit is padded to a multiple of lcm(ranks,
-/// 128).
+/// One flat parameter buffer and, while training, one flat fp32 gradient buffer. Tensors with weight decay come first, so that
+/// the optimiser sees at most two ranges; each tensor starts at a multiple of 64 elements. Every rank has a slice of the unit,
+/// as long as those of the others and a multiple of 16 elements, so that an element is computed alike in every sharing.
 class Unit {
  public:
   Unit(std::string name, at::TensorOptions options) : name_(std::move(name)), options_(options) {}
@@ -43,17 +44,30 @@ class Unit {
   /// Declares a tensor. It has storage after allocate().
   at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay);
 
-  /// Lays out and allocates; every tensor becomes a view and requires a gradient. fp64 parameters get fp64 gradients.
+  /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
   void allocate(const Comm& comm);
+
+  /// From now on gradients add up in `flat`, or, if it is not defined, nowhere.
+  void attach_grads(at::Tensor flat);
+  /// A buffer for that: zeros, fp32 (fp64 for fp64 parameters).
+  at::Tensor make_grads() const;
 
   const std::string& name() const { return name_; }
   const std::vector<Param>& params() const { return params_; }
   at::Tensor flat_params() const { return flat_params_; }
   at::Tensor flat_grads() const { return flat_grads_; }
+  int64_t size() const { return flat_params_.numel(); }
 
   /// This rank's slice of the flat buffers.
-  int64_t shard_begin() const { return shard_begin_; }
-  int64_t shard_end() const { return shard_end_; }
+  int64_t slice_begin() const { return slice_begin_; }
+  int64_t slice_end() const { return slice_end_; }
+  at::Tensor own_slice(const at::Tensor& flat) const { return flat.narrow(0, slice_begin_, slice_end_ - slice_begin_); }
+
+  /// Every rank's slice of the parameters to all ranks. It may go on meanwhile: who reads parameters calls wait_params()
+  /// before.
+  void gather_params(Comm& comm);
+  void wait_params();
+
   /// Elements before this one belong to tensors with weight decay.
   int64_t decay_end() const { return decay_end_; }
 
@@ -65,7 +79,12 @@ class Unit {
   at::TensorOptions options_;
   std::vector<Param> params_;
   at::Tensor flat_params_, flat_grads_;
-  int64_t shard_begin_ = 0, shard_end_ = 0, decay_end_ = 0;
+  int64_t slice_begin_ = 0, slice_end_ = 0, decay_end_ = 0;
+  struct Gathering {
+    Comm* comm;
+    Ticket ticket;
+  };
+  std::optional<Gathering> gathering_;
 };
 
 }  // namespace scatterlm

@@ -37,7 +37,7 @@ class Report {
   std::string run_dir_;
   at::Device device_;
   double tokens_per_step_, flops_per_token_;
-  std::optional<double> peak_flops_;  ///< per second
+  std::optional<double> peak_flops_;  ///< of all ranks, per second
   Console console_;
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;

@@ -17,15 +17,17 @@ namespace {
 constexpr const char* kExpAvg = "exp_avg/";
 constexpr const char* kExpAvgSq = "exp_avg_sq/";
 
-/// Calls visit(param, shard, first, count): elements first.. of a parameter that stand in the shard; data offset in the shard.
+/// Elements of a unit.
+struct Elements {
+  int64_t begin, end;
+};
+
+/// Calls visit(param, first, count, at): elements first.. of a parameter that lie in the range, and where in the shard.
 template <class F>
-void for_each_piece(AdamW& optimizer, F&& visit) {
-  for (auto& shard : optimizer.shards()) {
-    for (const auto& p : shard.unit->params()) {
-      const int64_t from = std::max(shard.unit->shard_begin(), p.offset);
-      const int64_t to = std::min(shard.unit->shard_end(), p.offset + p.numel);
-      if (from < to) visit(p, shard, from - p.offset, to - from, from - shard.unit->shard_begin());
-    }
+void for_each_piece(const AdamW::Shard& shard, Elements range, F&& visit) {
+  for (const auto& p : shard.unit->params()) {
+    const int64_t from = std::max(range.begin, p.offset), to = std::min(range.end, p.offset + p.numel);
+    if (from < to) visit(p, from - p.offset, to - from, from - shard.begin);
   }
 }
 
@@ -33,14 +35,18 @@ std::string bias_name(const nn::Router& router) { return router.name + ".bias"; 
 
 std::vector<TensorSlice> training_slices(nn::Model& model, AdamW& optimizer, const Comm& comm) {
   std::vector<TensorSlice> slices;
-  for_each_piece(optimizer, [&](const Param& p, AdamW::Shard& shard, int64_t first, int64_t count, int64_t at) {
-    auto add = [&](const std::string& prefix, const at::Tensor& flat) {
-      slices.push_back({prefix + p.name, p.shape, first, first + count, flat.narrow(0, at, count)});
-    };
-    add("", shard.weights);
-    add(kExpAvg, shard.exp_avg);
-    add(kExpAvgSq, shard.exp_avg_sq);
-  });
+  for (const auto& shard : optimizer.shards()) {
+    // Where every rank has all of the state, each still writes its slice alone.
+    const Elements own{shard.unit->slice_begin(), shard.unit->slice_end()};
+    for_each_piece(shard, own, [&](const Param& p, int64_t first, int64_t count, int64_t at) {
+      auto add = [&](const std::string& prefix, const at::Tensor& flat) {
+        slices.push_back({prefix + p.name, p.shape, first, first + count, flat.narrow(0, at, count)});
+      };
+      add("", shard.weights);
+      add(kExpAvg, shard.exp_avg);
+      add(kExpAvgSq, shard.exp_avg_sq);
+    });
+  }
   for (const auto* router : model.routers()) {
     if (router->bias.defined() && comm.rank() == 0) {
       slices.push_back({bias_name(*router), {router->num_experts}, 0, router->num_experts, router->bias});
@@ -57,8 +63,9 @@ bool must_stay(const std::string& key) {
   return key.starts_with("model.") && std::find(free.begin(), free.end(), key) == free.end();
 }
 
-/// Where a run is kept and how often it speaks changes no result.
+/// Where a run is kept, how often it speaks and what its ranks share changes no result.
 bool changes_training(const std::string& key) {
+  if (key.starts_with("parallel.")) return key == "parallel.reduce_dtype";
   return !key.starts_with("run.") && !key.starts_with("log.") && !key.starts_with("checkpoint.");
 }
 
@@ -85,9 +92,8 @@ void check_finite(int64_t step, AdamW& optimizer, Comm& comm) {
     for (const auto& flat : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) finite.push_back(at::isfinite(flat).all());
   }
   const auto broken = at::stack(finite).logical_not().to(at::kFloat);
-  const auto total = broken.sum().view({1});
-  comm.all_reduce(total);
-  if (total.item<double>() == 0) return;
+  comm.all_reduce(broken);
+  if (broken.sum().item<double>() == 0) return;
   const auto first = broken.argmax().item<int64_t>() / 3;  // weights and two moments of each unit
   fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", step,
        optimizer.shards()[static_cast<size_t>(first)].unit->name());
@@ -137,22 +143,38 @@ std::string save_training(const std::string& run_dir, const Config& config, cons
   return path;
 }
 
-void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,
-                     Comm& comm) {
+void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
+                     AdamW& optimizer) {
   check_same_model(reader, config);
   check_same_tensors(reader, model);
-  for_each_piece(optimizer, [&](const Param& p, AdamW::Shard& shard, int64_t first, int64_t count, int64_t at) {
-    auto load = [&](const std::string& prefix, const at::Tensor& flat) {
-      flat.narrow(0, at, count).copy_(reader.read(prefix + p.name, first, first + count));
-    };
-    load("", shard.weights);
-    load(kExpAvg, shard.exp_avg);
-    load(kExpAvgSq, shard.exp_avg_sq);
-  });
-  optimizer.write_parameters();
-  gather_parameters(model.units(), comm);
+  for (const auto& shard : optimizer.shards()) {
+    for_each_piece(shard, {shard.begin, shard.end}, [&](const Param& p, int64_t first, int64_t count, int64_t at) {
+      auto load = [&](const std::string& prefix, const at::Tensor& flat) {
+        flat.narrow(0, at, count).copy_(reader.read(prefix + p.name, first, first + count));
+      };
+      load("", shard.weights);
+      load(kExpAvg, shard.exp_avg);
+      load(kExpAvgSq, shard.exp_avg_sq);
+    });
+  }
+  optimizer.publish();
   load_router_biases(reader, model);
   trainer.load_state(reader.contents().state);
+}
+
+void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
+                    AdamW& optimizer, Comm& comm) {
+  if (checkpoint) {
+    resume_training(*checkpoint, config, trainer, model, optimizer);
+  } else {
+    optimizer.initialise(config.train.seed);
+  }
+  auto first = at::full({1}, trainer.steps(), at::TensorOptions().dtype(at::kLong).device(model.device()));
+  comm.broadcast(first);
+  if (const auto step = first.item<int64_t>(); step != trainer.steps()) {
+    fail_user("rank {} found its newest checkpoint at step {}, rank 0 at step {}; run.dir must be one folder for all ranks",
+              comm.rank(), trainer.steps(), step);
+  }
 }
 
 void load_weights(const CheckpointReader& reader, nn::Model& model) {

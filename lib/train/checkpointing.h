@@ -1,5 +1,6 @@
 // What a checkpoint holds of a training run, and how a run or a model comes back from it.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "lib/config/config.h"
@@ -16,8 +17,12 @@ std::string save_training(const std::string& run_dir, const Config& config, cons
                           AdamW& optimizer, Comm& comm);
 
 /// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
-void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer,
-                     Comm& comm);
+void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
+                     AdamW& optimizer);
+
+/// Where every run starts: at the checkpoint, or untrained. Throws Error unless all ranks start at the same step.
+void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
+                    AdamW& optimizer, Comm& comm);
 
 /// Weights and router biases only, for evaluation and generation.
 void load_weights(const CheckpointReader& reader, nn::Model& model);

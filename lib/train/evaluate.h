@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "lib/data/loader.h"
+#include "lib/dist/comm.h"
 #include "lib/nn/model.h"
 
 namespace scatterlm {
@@ -11,9 +12,9 @@ struct Evaluation {
   int64_t tokens = 0;  ///< targets counted
 };
 
-/// One pass over the reader, `num_sequences` at a time. Routers count nothing and add no loss.
-/// `progress` is told the targets done so far.
-Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences,
+/// One pass over the reader, `num_sequences` at a time; ranks take turns. Routers count nothing and add no loss.
+/// `progress` is told the targets read so far.
+Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences, Comm& comm,
                     const std::function<void(int64_t)>& progress = {});
 
 }  // namespace scatterlm

@@ -2,6 +2,9 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
 
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
@@ -18,24 +21,39 @@ bool use_gpu(DeviceChoice choice) {
   return present && choice != DeviceChoice::kCpu;
 }
 
+/// This rank's GPU, made the current one.
+at::Device own_gpu(const World& world) {
+  const auto count = static_cast<int64_t>(gpus().size());
+  if (world.local_rank >= count) {
+    fail_user("rank {} is number {} on its machine, which has {} GPUs: start one rank per GPU", world.rank, world.local_rank,
+              count);
+  }
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(world.local_rank));
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
+}
+
 }  // namespace
 
-Numerics set_up_numerics(const TrainConfig& config) {
+Numerics set_up_numerics(const TrainConfig& config, const World& world) {
   const bool gpu = use_gpu(config.device);
   const bool bf16 = config.dtype == TrainDtype::kBfloat16 || (config.dtype == TrainDtype::kAuto && gpu);
   const bool deterministic = config.deterministic == Toggle::kTrue || (config.deterministic == Toggle::kAuto && !gpu);
-  if (config.threads > 0) at::set_num_threads(static_cast<int>(config.threads));
+  const int64_t share = std::max<int64_t>(1, at::get_num_threads() / world.local_size);
+  if (config.threads > 0 || world.local_size > 1)
+    at::set_num_threads(static_cast<int>(config.threads > 0 ? config.threads : share));
   auto& context = at::globalContext();
   context.setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);  // our code writes before it reads; filling every buffer is slow
   if (deterministic) context.setBenchmarkCuDNN(false);
-  return {gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic};
+  return {gpu ? own_gpu(world) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic, world.size};
 }
 
 std::string describe(const Numerics& numerics) {
   const auto device = numerics.device.is_cuda() ? gpus().at(static_cast<size_t>(numerics.device.index())).name
                                                 : fmt::format("CPU, {} threads", at::get_num_threads());
-  return fmt::format("{}, {}{}", device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
+  const auto ranks = numerics.ranks > 1 ? fmt::format("{} ranks, each on ", numerics.ranks) : "";
+  return fmt::format("{}{}, {}{}", ranks, device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
                      !numerics.deterministic     ? ""
                      : numerics.device.is_cuda() ? ", deterministic (without cuDNN attention)"
                                                  : ", deterministic");

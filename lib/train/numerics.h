@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lib/config/config.h"
+#include "lib/dist/world.h"
 
 namespace scatterlm {
 
@@ -12,14 +13,16 @@ struct Numerics {
   at::Device device;
   at::ScalarType dtype;  ///< of weights and activations
   bool deterministic;
+  int64_t ranks = 1;  ///< each on such a device
   at::TensorOptions options() const { return at::TensorOptions().dtype(dtype).device(device); }
 };
 
-/// Resolves the `auto`s of a configuration on this machine and sets threads and determinism of the process.
-/// Throws Error if a GPU is asked for and there is none.
-Numerics set_up_numerics(const TrainConfig& config);
+/// Resolves the `auto`s of a configuration for this rank of the world and sets threads and determinism of the process: ranks
+/// of one machine have a GPU each, or share its cores. Throws Error if a GPU is asked for and there is none.
+Numerics set_up_numerics(const TrainConfig& config, const World& world = {});
 
-/// "CPU, 2 threads, float32, deterministic", or the GPU's name in place of the threads.
+/// "CPU, 2 threads, float32, deterministic", or the GPU's name in place of the threads; after "4 ranks, each on " if there are
+/// several.
 std::string describe(const Numerics& numerics);
 
 }  // namespace scatterlm

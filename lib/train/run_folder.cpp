@@ -2,8 +2,11 @@
 
 #include <filesystem>
 
+#include "lib/config/keys.h"
 #include "lib/train/checkpointing.h"
 #include "lib/util/error.h"
+#include "lib/util/file.h"
+#include "lib/util/hash.h"
 
 namespace scatterlm {
 
@@ -11,8 +14,8 @@ std::string run_folder(const RunConfig& config, const std::string& override_dir)
   return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
 
-std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume) {
-  if (resume == "auto") return open_latest_checkpoint(run_dir);
+std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted) {
+  if (resume == "auto" || (restarted && !list_checkpoints(run_dir).empty())) return open_latest_checkpoint(run_dir);
   std::optional<CheckpointReader> reader;
   if (resume != "none") reader.emplace(open_checkpoint(resume));
   const auto steps = list_checkpoints(run_dir);
@@ -27,6 +30,15 @@ std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir,
         run_dir, steps.back(), resume, start);
   }
   return reader;
+}
+
+std::string run_identity(const Config& config, const std::string& override_dir, const std::string& resume) {
+  std::string text =
+      fmt::format("program = {}\n--run-dir = {}\n--resume = {}\n", hash_hex(read_file("/proc/self/exe")), override_dir, resume);
+  for (const auto& key : list_keys(config)) {
+    if (!key.is_group) text += fmt::format("{} = {}\n", key.path, key.value);
+  }
+  return text;
 }
 
 }  // namespace scatterlm

@@ -11,7 +11,7 @@ TrainedModel load_trained_model(const std::string& path) {
   config.train.threads = 0;
   config.train.deterministic = Toggle::kAuto;
   const auto numerics = set_up_numerics(config.train);
-  auto model = std::make_unique<nn::Model>(config.model, numerics.options(), *make_single_comm(), config.train.seed);
+  auto model = std::make_unique<nn::Model>(config.model, numerics.options(), *make_single_comm());
   load_weights(reader, *model);
   return {reader.path(), std::move(config), numerics, std::move(model)};
 }

@@ -43,21 +43,21 @@ Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& opti
       model_(model),
       optimizer_(optimizer),
       loader_(loader),
+      gradients_(config.parallel, model.units(), comm),
       total_steps_(scatterlm::total_steps(config.train)),
       nonfinite_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(model.device()))) {}
 
 void Trainer::step() {
+  comm_.set_step(steps_ + 1);
   const auto ce_sum = accumulate_gradients();
-  reduce_gradients();
   const auto& optim = config_.optim;
   loss_ = ce_sum / static_cast<double>(config_.train.global_batch_tokens);
-  grad_norm_ = global_grad_norm(model_.units(), comm_);
+  grad_norm_ = gradients_.norm();
   const auto finite = (at::isfinite(loss_) & at::isfinite(grad_norm_)).to(at::kFloat);
   const auto scale = optim.clip_grad_norm > 0 ? at::clamp_min(grad_norm_ / optim.clip_grad_norm, 1) : at::ones_like(grad_norm_);
 
   steps_++;
-  optimizer_.step(learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
-  gather_parameters(model_.units(), comm_);
+  optimizer_.step(gradients_.reduced(), learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
   for (auto* router : model_.routers()) router->update_bias(finite);
 
   const auto skipped = (1 - finite).to(at::kDouble);
@@ -69,7 +69,7 @@ at::Tensor Trainer::accumulate_gradients() {
   const auto& train = config_.train;
   const int64_t sequences = train.global_batch_tokens / train.sequence_length;
   const int64_t micro = sequences_per_pass(train, comm_.world()) * comm_.world();
-  for (auto& unit : model_.units()) unit->flat_grads().zero_();
+  gradients_.begin_step();
   for (auto* router : model_.routers()) router->begin_step();
 
   const auto total = static_cast<double>(train.global_batch_tokens);
@@ -80,18 +80,13 @@ at::Tensor Trainer::accumulate_gradients() {
     nn::Context context{.router_step = &router_step};
     const auto ce = model_.cross_entropy_sum(batch, context);
     const auto objective = router_step.loss.defined() ? ce / total + router_step.loss : ce / total;
+    gradients_.begin_micro_batch(done + micro == sequences);
     torch::autograd::backward({objective}, {});
+    gradients_.end_micro_batch();
     ce_sum += ce.detach();
   }
   comm_.all_reduce(ce_sum);
   return ce_sum;
-}
-
-void Trainer::reduce_gradients() {
-  for (auto& unit : model_.units()) {
-    const int64_t begin = unit->shard_begin();
-    comm_.reduce_scatter(unit->flat_grads(), unit->flat_grads().narrow(0, begin, unit->shard_end() - begin));
-  }
 }
 
 StepReport Trainer::report() {

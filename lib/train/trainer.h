@@ -10,6 +10,7 @@
 #include "lib/dist/comm.h"
 #include "lib/nn/model.h"
 #include "lib/optim/adamw.h"
+#include "lib/optim/gradients.h"
 #include "lib/train/step_report.h"
 
 namespace scatterlm {
@@ -38,13 +39,13 @@ class Trainer {
 
  private:
   at::Tensor accumulate_gradients();
-  void reduce_gradients();
 
   const Config& config_;
   Comm& comm_;
   nn::Model& model_;
   AdamW& optimizer_;
   Loader& loader_;
+  Gradients gradients_;
   int64_t total_steps_;
   int64_t steps_ = 0;
   at::Tensor loss_;       ///< [1] fp64: mean cross-entropy of the last step

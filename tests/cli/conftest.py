@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 
 import numpy as np
@@ -53,6 +54,13 @@ def scatterlm(binary):
         return result
 
     return run
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 def write_token_file(path, tokens):

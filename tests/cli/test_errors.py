@@ -13,11 +13,18 @@ NOT_A_CHECKPOINT = "neither a checkpoint (a folder with manifest.json) nor a run
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
 TABLE = [
     # the command line
-    ("", "scatterlm needs a command: train, eval, generate, data, checkpoint, config, bench; scatterlm --help says more"),
-    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, eval, generate, data, checkpoint, config, bench"),
+    ("", "scatterlm needs a command: train, launch, eval, generate, data, checkpoint, config, bench, doctor; scatterlm --help says more"),
+    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, checkpoint, config, bench, doctor"),
     ("--foo train", "unknown option '--foo'; scatterlm --help says more"),
     ("data", "scatterlm data needs a command: prepare, inspect; scatterlm data --help says more"),
     ("config shw", "unknown command 'scatterlm config shw', did you mean 'show'? Commands: show, keys"),
+    ("launch -n 2", "scatterlm launch needs a command to start, for example: scatterlm launch -n 2 train CONFIG"),
+    ("launch train x.yaml", "--nproc-per-node is required; scatterlm launch --help says more"),
+    ("launch -n 0 train x.yaml", "--nproc-per-node: got '0', must be from 1 to 1024; scatterlm launch --help says more"),
+    ("launch -n 2 trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, checkpoint, config, doctor"),
+    ("launch -n 2 --nnodes 2 train x.yaml", "--nnodes 2 needs --master-addr and --master-port: where the launcher of node 0 waits for the others"),
+    ("launch -n 2 --nnodes 2 --node-rank 2 train x.yaml", "--node-rank: got 2, must be below --nnodes 2"),
+    ("doctor comm", "one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm"),
     ("eval", "path is required; scatterlm eval --help says more"),
     ("train --resum auto", "unexpected argument '--resum'; scatterlm train --help says more"),
     ("train --set", "--set: 1 required TEXT missing; scatterlm train --help says more"),
@@ -40,7 +47,7 @@ TABLE = [
     ("train --set train.steps=x", "--set train.steps=x: key 'train.steps': got 'x', must be an integer from 0 to 1000000000"),
     ("train --set optim.lr=-1", "--set optim.lr=-1: key 'optim.lr': got '-1', must be a number from 0 to 1000"),
     ("train --set model.moe.top_k=2", "--set model.moe.top_k=2: unknown key 'model.moe.top_k', did you mean 'model.moe.num_experts_per_tok'?"),
-    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: one process trains on one device"),
+    ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: every rank holds the whole model"),
     ("train --set train.dtype=fp16", "--set train.dtype=fp16: key 'train.dtype': got 'fp16', must be one of auto, float32, bfloat16"),
     ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),
     # data

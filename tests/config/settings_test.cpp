@@ -49,10 +49,10 @@ TEST_CASE("bad input: unknown and repeated keys", "[config]") {
       {kMinimal + "zebra: 1\n", {}, "x.yaml:3: unknown key 'zebra'"},
       {kMinimal + "model:\n  tensor_parallel: 2\n",
        {},
-       "x.yaml:4: unknown key 'model.tensor_parallel'; not supported: one process trains on one device"},
+       "x.yaml:4: unknown key 'model.tensor_parallel'; not supported: every rank holds the whole model"},
       {kMinimal + "expert_parallel_size: 8\n",
        {},
-       "x.yaml:3: unknown key 'expert_parallel_size'; not supported: one process trains on one device"},
+       "x.yaml:3: unknown key 'expert_parallel_size'; not supported: every rank holds the whole model"},
       {kMinimal + "train.gradient_accumulation_steps: 8\n",
        {},
        "x.yaml:3: unknown key 'train.gradient_accumulation_steps'; it follows from train.global_batch_tokens, "

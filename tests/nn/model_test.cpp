@@ -47,7 +47,8 @@ TEST_CASE("a model equals plain tensor operations, in value and in every gradien
   int variant = 0;
   for (const auto& config : variants()) {
     INFO("variant " << variant++);
-    nn::Model model(config, kDouble, *comm, 7);
+    nn::Model model(config, kDouble, *comm);
+    initialise(model, 7);
     ReferenceModel reference(model);
     const auto batch = random_batch(2, 5, config.vocab_size);
     const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
@@ -67,7 +68,8 @@ TEST_CASE("a model equals plain tensor operations, in value and in every gradien
 
 TEST_CASE("gradients of a model equal finite differences") {
   const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm, 5);
+  nn::Model model(tiny_config(), kDouble, *comm);
+  initialise(model, 5);
   const auto batch = random_batch(2, 4, 11);
   torch::autograd::backward({objective(model, batch, *comm)}, {});
   const double h = 1e-6;
@@ -103,13 +105,14 @@ TEST_CASE("the gradients of a tied embedding are summed in fp32") {
 TEST_CASE("initial weights depend on seed and name alone") {
   const auto comm = make_single_comm();
   auto config = tiny_config();
-  nn::Model first(config, at::kFloat, *comm, 1), again(config, at::kFloat, *comm, 1), other(config, at::kFloat, *comm, 2);
+  const nn::Model model(config, at::kFloat, *comm);
   config.layers = "moa+moe, gqa+moe";  // the first layer keeps its names and shapes
-  nn::Model deeper(config, at::kFloat, *comm, 1);
-  const auto flat = [](const nn::Model& m) { return m.units()[1]->flat_params(); };
-  REQUIRE(flat(first).equal(flat(again)));
-  REQUIRE(flat(first).equal(flat(deeper)));
-  REQUIRE_FALSE(flat(first).equal(flat(other)));
+  const nn::Model deeper(config, at::kFloat, *comm);
+  const auto values = [](const nn::Model& m, int64_t seed) {
+    return m.units()[1]->initial_values(seed, 0, m.units()[1]->size());
+  };
+  REQUIRE(values(model, 1).equal(values(deeper, 1)));
+  REQUIRE_FALSE(values(model, 1).equal(values(model, 2)));
 }
 
 TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers)") {
@@ -117,7 +120,8 @@ TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers
   auto config = tiny_config();
   config.hidden_size = 256;
   config.dense.intermediate_size = 256;
-  nn::Model model(config, at::kFloat, *comm, 1);
+  nn::Model model(config, at::kFloat, *comm);
+  initialise(model, 1);
   for (const auto& p : model.units()[2]->params()) {
     if (p.name == "layers.1.mlp.up_proj.weight") REQUIRE(std::abs(p.tensor.std().item<double>() / 0.4 - 1) < 0.02);
     if (p.name == "layers.1.mlp.down_proj.weight") REQUIRE(std::abs(p.tensor.std().item<double>() / 0.2 - 1) < 0.02);
@@ -127,7 +131,8 @@ TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers
 TEST_CASE("cached generation sees what a full pass sees") {
   const auto comm = make_single_comm();
   at::NoGradGuard no_grad;
-  nn::Model model(tiny_config(), kDouble, *comm, 9);
+  nn::Model model(tiny_config(), kDouble, *comm);
+  initialise(model, 9);
   const auto tokens = random_batch(1, 9, 11).input_BS;
   nn::Context whole;
   const auto expected = model.forward(tokens, whole);
@@ -145,7 +150,8 @@ TEST_CASE("cached generation sees what a full pass sees") {
 TEST_CASE("documents do not see each other") {
   const auto comm = make_single_comm();
   at::NoGradGuard no_grad;
-  nn::Model model(tiny_config(), kDouble, *comm, 9);
+  nn::Model model(tiny_config(), kDouble, *comm);
+  initialise(model, 9);
   auto tokens = random_batch(1, 8, 11).input_BS;
   nn::Context masked{.document_BS = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).view({1, 8})};
   const auto before = model.forward(tokens, masked).clone();
@@ -159,7 +165,8 @@ TEST_CASE("documents do not see each other") {
 
 TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported router losses") {
   const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm, 4);
+  nn::Model model(tiny_config(), kDouble, *comm);
+  initialise(model, 4);
   const auto batch = random_batch(4, 6, 11);
   std::vector<std::vector<double>> reported;
   for (int64_t parts : {1, 2, 4}) {
@@ -190,7 +197,8 @@ TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported
 
 TEST_CASE("evaluation adds no router loss and counts nothing") {
   const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm, 4);
+  nn::Model model(tiny_config(), kDouble, *comm);
+  initialise(model, 4);
   nn::Context context;
   model.cross_entropy_sum(random_batch(2, 4, 11), context);
   for (auto* router : model.routers()) REQUIRE(router->counts.sum().item<double>() == 0);
@@ -201,7 +209,8 @@ TEST_CASE("the selection bias rises for idle experts and falls for busy ones, un
   auto config = tiny_config();
   config.router.balance = Balance::kBias;
   config.router.bias_update_rate = 0.25;
-  nn::Model model(config, kDouble, *comm, 4);
+  nn::Model model(config, kDouble, *comm);
+  initialise(model, 4);
   auto& router = *model.routers()[0];
   router.counts.copy_(at::tensor({5.0, 2.0, 2.0}));
   router.update_bias(at::zeros({1}));

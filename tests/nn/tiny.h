@@ -23,6 +23,14 @@ inline ModelConfig tiny_config() {
   return c;
 }
 
+/// What an optimiser does with a new model: initial values, and buffers for gradients.
+inline void initialise(nn::Model& model, int64_t seed) {
+  for (const auto& unit : model.units()) {
+    unit->flat_params().copy_(unit->initial_values(seed, 0, unit->size()));
+    unit->attach_grads(unit->make_grads());
+  }
+}
+
 inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint64_t seed = 3) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const auto tokens = at::randint(vocab, {sequences, length + 1}, generator, at::kLong);

@@ -9,16 +9,20 @@ using namespace scatterlm;
 
 namespace {
 
+/// Rank `rank` of three, which only waits: what it waited for is noted.
 struct ThreeRanks final : Comm {
   explicit ThreeRanks(int64_t rank) : rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return 3; }
   void all_reduce(at::Tensor) override {}
-  void reduce_scatter(const at::Tensor&, at::Tensor) override {}
-  void all_gather(const at::Tensor&, at::Tensor) override {}
   void broadcast(at::Tensor) override {}
   void barrier() override {}
+  bool any(bool yes) override { return yes; }
+  Ticket reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
+  Ticket all_gather(const at::Tensor&, at::Tensor) override { return 17; }
+  void wait(Ticket ticket) override { waited.push_back(ticket); }
   int64_t rank_;
+  std::vector<Ticket> waited;
 };
 
 Unit sample_unit(const Comm& comm, at::ScalarType dtype = at::kFloat) {
@@ -40,13 +44,36 @@ TEST_CASE("tensors with decay come first, each aligned to 64 elements, the unit 
   REQUIRE(layout == std::vector<std::pair<std::string, int64_t>>{{"up", 0}, {"down", 128}, {"norm", 192}, {"bias", 256}});
   REQUIRE(unit.decay_end() == 192);
   REQUIRE(unit.flat_params().numel() == 384);  // a multiple of lcm(3, 128)
-  REQUIRE(unit.shard_begin() == 128);
-  REQUIRE(unit.shard_end() == 256);
+  REQUIRE(unit.slice_begin() == 128);
+  REQUIRE(unit.slice_end() == 256);
+  REQUIRE(unit.own_slice(unit.flat_params()).data_ptr() == unit.flat_params().narrow(0, 128, 1).data_ptr());
+}
+
+TEST_CASE("parameters are waited for once after they were gathered") {
+  ThreeRanks comm(0);
+  auto unit = sample_unit(comm);
+  unit.wait_params();
+  REQUIRE(comm.waited.empty());
+  unit.gather_params(comm);
+  unit.wait_params();
+  unit.wait_params();
+  REQUIRE(comm.waited == std::vector<Ticket>{17});
+}
+
+TEST_CASE("a unit holds gradients only while they are attached") {
+  auto unit = sample_unit(*make_single_comm());
+  REQUIRE_FALSE(unit.params()[0].tensor.grad().defined());
+  unit.attach_grads(unit.make_grads());
+  REQUIRE(unit.params()[0].tensor.grad().defined());
+  unit.attach_grads({});
+  REQUIRE_FALSE(unit.params()[0].tensor.grad().defined());
+  REQUIRE_FALSE(unit.flat_grads().defined());
 }
 
 TEST_CASE("tensors are views: a gradient lands in the flat buffer, in fp32 also for bf16 parameters") {
   for (auto dtype : {at::kFloat, at::kBFloat16, at::kDouble}) {
     auto unit = sample_unit(*make_single_comm(), dtype);
+    unit.attach_grads(unit.make_grads());
     REQUIRE(unit.flat_grads().scalar_type() == (dtype == at::kDouble ? at::kDouble : at::kFloat));
     for (int repeat = 1; repeat <= 2; repeat++) {
       const auto& up = unit.params()[0].tensor;

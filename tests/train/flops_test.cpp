@@ -63,7 +63,7 @@ TEST_CASE("the size is that of the model's tensors") {
   config.dense.activation = config.moe.activation = GENERATE(Activation::kSwiglu, Activation::kGelu);
   config.moe.shared_intermediate_size = GENERATE(0, 2);
   const auto comm = make_single_comm();
-  const nn::Model model(config, at::TensorOptions().dtype(at::kFloat), *comm, 1);
+  const nn::Model model(config, at::TensorOptions().dtype(at::kFloat), *comm);
   REQUIRE(model_size(config).total == model.num_parameters());
 }
 

@@ -38,8 +38,9 @@ struct Run {
     config.train.global_batch_tokens = 128;
     if (change) change(config);
     loader.emplace(config.data, 300, 16, config.train.seed, 0, 1);
-    model.emplace(config.model, at::kFloat, *comm, config.train.seed);
-    optimizer.emplace(config.optim, model->units(), config.train.seed);
+    model.emplace(config.model, at::kFloat, *comm);
+    optimizer.emplace(config.optim, model->units(), *comm, true);
+    optimizer->initialise(config.train.seed);
     trainer.emplace(config, *comm, *model, *optimizer, *loader);
   }
   ~Run() { fs::remove_all(folder); }
@@ -146,7 +147,7 @@ TEST_CASE("a checkpoint brings back weights, moments, biases, counters and data 
   const auto at_three = run.state();
   run.trainer->step();
   other.config = run.config;
-  resume_training(CheckpointReader(path), other.config, *other.trainer, *other.model, *other.optimizer, *other.comm);
+  resume_training(CheckpointReader(path), other.config, *other.trainer, *other.model, *other.optimizer);
   REQUIRE(all_equal(other.state(), at_three));
   other.trainer->step();
   REQUIRE(all_equal(other.state(), run.state()));

@@ -17,6 +17,11 @@ spdlog::logger& logger() {
 
 }  // namespace
 
+void log_as_rank(int64_t rank) {
+  logger().set_pattern(fmt::format("%^scatterlm: %l:%$ rank {}: %v", rank));
+  if (rank != 0) logger().set_level(spdlog::level::err);
+}
+
 void log_info(std::string_view text) { logger().info("{}", text); }
 void log_warning(std::string_view text) { logger().warn("{}", text); }
 void log_error(std::string_view text) { logger().error("{}", text); }

@@ -1,8 +1,12 @@
 // Messages to the user on stderr; results and step lines go to stdout elsewhere.
 #pragma once
+#include <cstdint>
 #include <string_view>
 
 namespace scatterlm {
+
+/// Of several processes that do the same: each message says whose it is, and only rank 0 says more than errors.
+void log_as_rank(int64_t rank);
 
 void log_info(std::string_view text);
 void log_warning(std::string_view text);

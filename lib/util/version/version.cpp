@@ -38,13 +38,13 @@ std::string version_text() {
       "scatterlm  {}\n"
       "LibTorch   {}\n"
       "CUDA       {}\n"
-      "NCCL       not built in\n"
+      "NCCL       {}\n"
       "compiler   g++ {}, {}\n"
       "GPU        {}\n"
       "CPU        {}, {} threads\n"
       "sources    {}\n"
       "           {}",
-      SCATTERLM_VERSION, TORCH_VERSION, SCATTERLM_CUDA_TEXT, __VERSION__, SCATTERLM_BUILD_TYPE, gpu_text(),
+      SCATTERLM_VERSION, TORCH_VERSION, SCATTERLM_CUDA_TEXT, SCATTERLM_NCCL_TEXT, __VERSION__, SCATTERLM_BUILD_TYPE, gpu_text(),
       at::get_cpu_capability(), at::get_num_threads(), source_text(SourceSet::kTraining), source_text(SourceSet::kKernels));
 }
 

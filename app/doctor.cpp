@@ -1,0 +1,53 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "app/command_line.h"
+#include "app/commands.h"
+#include "lib/dist/comm_check.h"
+#include "lib/train/numerics.h"
+#include "lib/util/error.h"
+#include "lib/util/file.h"
+#include "lib/util/hash.h"
+#include "lib/util/log/log.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+void examine_comm(int64_t mebibytes) {
+  const auto world = find_world(current_environment());
+  if (world.size == 1) fail_user("one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm");
+  log_as_rank(world.rank);
+  const auto numerics = set_up_numerics({}, world);
+  const auto comm =
+      make_comm({.world = world,
+                 .device = numerics.device,
+                 .identity = fmt::format("program = {}\n--mib = {}\n", hash_hex(read_file("/proc/self/exe")), mebibytes)});
+  const bool prints = comm->rank() == 0;
+  for (const int64_t shard : {1, 1000, 1 << 18}) check_collectives(*comm, numerics.device, shard);
+  comm->barrier();
+  if (prints) std::cout << fmt::format("{}: all values exact\n", describe(numerics));
+  for (int64_t size = 1; size <= mebibytes; size *= 8) {
+    for (const auto& row : measure_bandwidth(*comm, numerics.device, size << 20)) {
+      if (prints) {
+        std::cout << fmt::format("{:15} {:>9} {:9.3f} ms {:8.2f} GB/s through each link\n", row.collective,
+                                 format_bytes(static_cast<double>(row.bytes)), 1e3 * row.seconds, row.link_bytes_per_s / 1e9);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, int&) {
+  auto* command = app.add_subcommand("doctor", "Find out what is wrong with a machine");
+  command->require_subcommand(1);
+  command->footer("Example:\n  scatterlm launch -n 2 doctor comm");
+  auto* comm = command->add_subcommand("comm", "Check that ranks reach each other, that sums are right, and how fast they are");
+  auto mebibytes = std::make_shared<int64_t>(64);
+  comm->add_option("--mib", *mebibytes, "Largest tensor to measure")->capture_default_str()->check(in_range(1, 1 << 14));
+  comm->footer("Example:\n  scatterlm launch -n 8 doctor comm --mib 1024");
+  comm->callback([mebibytes] { examine_comm(*mebibytes); });
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,58 @@
+#include "lib/dist/launcher.h"
+
+#include <CLI/CLI.hpp>
+
+#include "app/command_line.h"
+#include "app/commands.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+namespace {
+
+/// What follows launch's own options is checked here, not in every rank.
+void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty())
+    fail_user("scatterlm launch needs a command to start, for example: scatterlm launch -n 2 train CONFIG");
+  if (arguments.front() == "launch") fail_user("scatterlm launch cannot start itself");
+  std::vector<std::string> words{"scatterlm"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  check_subcommands(app, static_cast<int>(argv.size()), argv.data());
+}
+
+int launch_command(const CLI::App& app, LaunchOptions options, const std::vector<std::string>& arguments) {
+  check_command(app, arguments);
+  if (options.node_rank >= options.nodes)
+    fail_user("--node-rank: got {}, must be below --nnodes {}", options.node_rank, options.nodes);
+  if (options.nodes > 1 && (options.address.empty() || options.port == 0)) {
+    fail_user("--nnodes {} needs --master-addr and --master-port: where the launcher of node 0 waits for the others",
+              options.nodes);
+  }
+  if (options.nodes == 1) options.address = "127.0.0.1";
+  options.arguments = arguments;
+  return launch(options);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("launch", "Start a command as several ranks, one process a GPU or CPU share");
+  auto options = std::make_shared<LaunchOptions>();
+  options->address.clear();
+  command->add_option("-n,--nproc-per-node", options->ranks, "Ranks on this machine")->required()->check(in_range(1, 1024));
+  command->add_option("--max-restarts", options->max_restarts, "Start all ranks anew after a failure, at most this often")
+      ->check(at_least(0));
+  command->add_option("--nnodes", options->nodes, "Machines; start this command on each")->check(in_range(1, 1 << 20));
+  command->add_option("--node-rank", options->node_rank, "Number of this machine, from 0")->check(at_least(0));
+  command->add_option("--master-addr", options->address, "Host name or address of machine 0");
+  command
+      ->add_option("--master-port", options->port,
+                   "Port at which machine 0 waits for the ranks; one machine takes any free one")
+      ->check(in_range(1, 65535));
+  command->prefix_command();
+  command->footer("Example:\n  scatterlm launch -n 8 --max-restarts 3 train configs/quickstart.yaml");
+  command->callback([&app, command, options, &exit_code] { exit_code = launch_command(app, *options, command->remaining()); });
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,85 @@
+#include "lib/dist/comm_check.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "lib/util/error.h"
+
+namespace scatterlm {
+namespace {
+
+/// Small enough that sums are exact in bf16.
+at::Tensor integers(int64_t rank, int64_t numel, at::TensorOptions options) {
+  return (at::arange(numel, options.dtype(at::kLong)) % 7 + rank % 5).to(options.dtype());
+}
+
+/// Result of a collective that may go on after its call.
+template <class F>
+double timed(Comm& comm, at::Tensor& result, F call) {
+  constexpr int kRounds = 9;
+  std::vector<double> seconds;
+  for (int round = 0; round < kRounds; ++round) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    result[0].item();  // waits for the device
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
+  return seconds[kRounds / 2];
+}
+
+}  // namespace
+
+void check_collectives(Comm& comm, at::Device device, int64_t shard) {
+  const int64_t world = comm.world(), rank = comm.rank(), numel = shard * world;
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble, at::kLong}) {
+    const auto options = at::TensorOptions().dtype(dtype).device(device);
+    const auto check = [&](const char* collective, const at::Tensor& got, const at::Tensor& wanted) {
+      if (!got.equal(wanted)) fail("[{}] {} elements of {} a rank: wrong values", collective, shard, c10::toString(dtype));
+    };
+    const auto own = integers(rank, numel, options);
+    auto total = at::zeros({numel}, options);
+    for (int64_t r = 0; r < world; ++r) total += integers(r, numel, options);
+    const auto own_total = total.narrow(0, rank * shard, shard);
+
+    auto all = own.clone();
+    comm.all_reduce(all);
+    check("all_reduce", all, total);
+    auto part = at::empty({shard}, options), in_place = own.clone();
+    comm.wait(comm.reduce_scatter(own, part));
+    check("reduce_scatter", part, own_total);
+    comm.wait(comm.reduce_scatter(in_place, in_place.narrow(0, rank * shard, shard)));
+    check("reduce_scatter in place", in_place.narrow(0, rank * shard, shard), own_total);
+    auto gathered = at::empty({numel}, options);
+    comm.wait(comm.all_gather(part, gathered));
+    check("all_gather", gathered, total);
+    in_place.narrow(0, rank * shard, shard).copy_(part);
+    comm.wait(comm.all_gather(in_place.narrow(0, rank * shard, shard), in_place));
+    check("all_gather in place", in_place, total);
+    auto first = own.clone();
+    comm.broadcast(first);
+    check("broadcast", first, integers(0, numel, options));
+  }
+}
+
+std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes) {
+  const int64_t shard = std::max<int64_t>(1, bytes / 2 / comm.world()), numel = shard * comm.world();
+  const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
+  auto full = at::ones({numel}, options), part = at::ones({shard}, options);
+  const double through_link =
+      static_cast<double>(2 * numel) * static_cast<double>(comm.world() - 1) / static_cast<double>(comm.world());
+  std::vector<Bandwidth> result;
+  const auto add = [&](const char* collective, double passes, at::Tensor& output, const auto& call) {
+    const double seconds = timed(comm, output, call);
+    result.push_back({collective, 2 * numel, seconds, passes * through_link / seconds});
+  };
+  add("all_reduce", 2, full, [&] { comm.all_reduce(full); });
+  add("reduce_scatter", 1, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
+  add("all_gather", 1, full, [&] { comm.wait(comm.all_gather(part, full)); });
+  return result;
+}
+
+}  // namespace scatterlm

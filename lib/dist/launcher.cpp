@@ -1,0 +1,142 @@
+#include "lib/dist/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+
+#include "lib/dist/rank_process.h"
+#include "lib/dist/rendezvous.h"
+#include "lib/util/error.h"
+#include "lib/util/log/log.h"
+
+namespace scatterlm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Long enough for the other ranks to notice a failure (a tick of their watchdogs) and to say so.
+constexpr auto kGrace = std::chrono::seconds(2);
+
+/// Signals as a file to poll. They must be blocked before any thread starts, or that thread would take them.
+class Signals {
+ public:
+  Signals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+  }
+  ~Signals() { close(fd_); }
+
+  int fd() const { return fd_; }
+  /// The next one that arrived, if any.
+  std::optional<int> take() {
+    signalfd_siginfo info;
+    return read(fd_, &info, sizeof(info)) == sizeof(info) ? std::optional(static_cast<int>(info.ssi_signo)) : std::nullopt;
+  }
+
+ private:
+  int fd_;
+};
+
+/// The ranks of this machine, from their start to their end.
+class Group {
+ public:
+  Group(const LaunchOptions& options, int64_t port, int64_t restart, Signals& signals) : signals_(signals) {
+    std::vector<std::string> arguments{"scatterlm"};
+    arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
+    for (int64_t local = 0; local < options.ranks; ++local) {
+      const int64_t rank = options.node_rank * options.ranks + local;
+      ranks_.emplace_back(
+          rank, arguments,
+          std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", options.nodes * options.ranks),
+                                   fmt::format("LOCAL_RANK={}", local), fmt::format("LOCAL_WORLD_SIZE={}", options.ranks),
+                                   fmt::format("MASTER_ADDR={}", options.address), fmt::format("MASTER_PORT={}", port),
+                                   "TORCHELASTIC_USE_AGENT_STORE=True", fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
+    }
+  }
+
+  /// Returns when all have ended.
+  void run() {
+    while (step()) {
+    }
+    for (auto& rank : ranks_) rank.relay();
+  }
+
+  bool asked_to_stop() const { return asked_to_stop_; }
+
+  int exit_code() const {
+    if (failure_ != kExitDone) return failure_;
+    const bool restart =
+        std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.status() == kExitRestart; });
+    return restart ? kExitRestart : kExitDone;
+  }
+
+ private:
+  /// Waits for something to happen and deals with it. False if nobody runs any more.
+  bool step() {
+    std::vector<pollfd> files{{signals_.fd(), POLLIN, 0}};
+    for (const auto& rank : ranks_) {
+      for (const int fd : rank.pipes()) files.push_back({fd, POLLIN, 0});  // poll passes over -1
+    }
+    poll(files.data(), files.size(), /*ms=*/100);
+    while (const auto signal = signals_.take()) {
+      if (*signal == SIGCHLD) continue;
+      asked_to_stop_ = true;
+      for (const auto& rank : ranks_) rank.send(*signal);
+    }
+    bool running = false;
+    for (auto& rank : ranks_) {
+      rank.relay();
+      if (rank.has_ended()) note_end(rank);
+      if (rank.running() && kill_at_ && Clock::now() >= *kill_at_) rank.send(SIGKILL);
+      running = running || rank.running();
+    }
+    return running;
+  }
+
+  void note_end(RankProcess& rank) {
+    rank.relay();
+    const int status = rank.status();
+    if (status == kExitDone || status == kExitRestart) return;
+    const bool killed_here = kill_at_ && Clock::now() >= *kill_at_;
+    if (status < 0)
+      log_error(killed_here ? fmt::format("rank {} did not end by itself: killed", rank.rank())
+                            : fmt::format("rank {} was ended by a signal: {}", rank.rank(), strsignal(-status)));
+    if (!kill_at_) kill_at_ = Clock::now() + kGrace;
+    // What others say of a rank that failed counts less than what it says itself.
+    if (!killed_here && (failure_ == kExitDone || failure_ == kExitPeer)) failure_ = status < 0 ? kExitFailure : status;
+  }
+
+  Signals& signals_;
+  std::vector<RankProcess> ranks_;
+  int failure_ = kExitDone;
+  bool asked_to_stop_ = false;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  Signals signals;
+  std::optional<StoreServer> store;
+  if (options.node_rank == 0) store.emplace(options.port);
+  const int64_t port = store ? store->port() : options.port;
+  for (int64_t restart = 0;; ++restart) {
+    Group group(options, port, restart, signals);
+    group.run();
+    const int code = group.exit_code();
+    const bool worth_it = code != kExitDone && code != kExitRestart && code != kExitUser && !group.asked_to_stop();
+    if (!worth_it || restart == options.max_restarts) return code;
+    log_warning(fmt::format("restart {} of {}", restart + 1, options.max_restarts));
+  }
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,125 @@
+#include "lib/dist/rendezvous.h"
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <sstream>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "lib/util/error.h"
+
+namespace scatterlm {
+namespace {
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+/// "what rank 0 has" and "what rank r has": the first lines that differ.
+std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
+  std::istringstream one(a), other(b);
+  std::string x, y;
+  do {
+    if (!std::getline(one, x)) x.clear();
+    if (!std::getline(other, y)) y.clear();
+  } while (x == y);
+  return {x, y};
+}
+
+}  // namespace
+
+StoreServer::StoreServer(int64_t port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(port);
+  options.isServer = true;
+  options.waitWorkers = false;
+  try {
+    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  } catch (const std::exception& error) {
+    fail_user("the ranks cannot meet at port {}: {}; give another --master-port", port, first_line(error));
+  }
+}
+
+StoreServer::~StoreServer() = default;
+
+int64_t StoreServer::port() const { return store_->getPort(); }
+
+Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
+  const World& world = options.world;
+  c10d::TCPStoreOptions store;
+  store.port = static_cast<uint16_t>(world.port);
+  store.isServer = keeps_store();
+  store.waitWorkers = false;
+  store.timeout = std::chrono::milliseconds(static_cast<int64_t>(options.start_timeout_s * 1000));
+  try {
+    // A group that was started anew shares the launcher's store with its predecessor.
+    store_ = c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
+                                                    c10::make_intrusive<c10d::TCPStore>(world.address, store));
+  } catch (const std::exception& error) {
+    if (keeps_store()) {
+      fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port, first_line(error));
+    }
+    fail("rank {} of {} (started by {}) does not reach {} at {}:{} within {:g} s (parallel.start_timeout_s): {}", world.rank,
+         world.size, world.started_by, world.hosted_store ? "the launcher" : "rank 0", world.address, world.port,
+         options.start_timeout_s, first_line(error));
+  }
+}
+
+Rendezvous::~Rendezvous() {
+  constexpr auto kPatience = std::chrono::seconds(1);  // after a failure some may never have come
+  try {
+    store_->set(keys("left")[static_cast<size_t>(options_.world.rank)], "");
+    if (keeps_store()) store_->wait(keys("left"), kPatience);
+  } catch (const std::exception&) {
+    // Who is not here any more needs nothing.
+  }
+}
+
+std::vector<std::string> Rendezvous::keys(const std::string& name) const {
+  std::vector<std::string> result;
+  for (int64_t rank = 0; rank < options_.world.size; ++rank) result.push_back(fmt::format("{}/{}", name, rank));
+  return result;
+}
+
+std::vector<std::string> Rendezvous::collect(const std::string& name, const std::string& own) {
+  const auto all = keys(name);
+  try {
+    store_->set(all[static_cast<size_t>(options_.world.rank)], own);
+    store_->wait(all);
+    std::vector<std::string> values;
+    for (const auto& key : all) values.push_back(store_->get_to_str(key));
+    return values;
+  } catch (const std::exception& error) {
+    std::vector<size_t> missing;
+    try {
+      for (size_t rank = 0; rank < all.size(); ++rank) {
+        if (!store_->check({all[rank]})) missing.push_back(rank);
+      }
+    } catch (const std::exception&) {
+      fail("rank 0 is gone while the ranks were starting: {}", first_line(error));
+    }
+    fail("{} of {} ranks (started by {}) did not come within {:g} s (parallel.start_timeout_s): {}", missing.size(),
+         options_.world.size, options_.world.started_by, options_.start_timeout_s, fmt::join(missing, ", "));
+  }
+}
+
+void Rendezvous::compare_identities() {
+  const auto identities = collect("identity", options_.identity);
+  for (size_t rank = 1; rank < identities.size(); ++rank) {
+    if (identities[rank] == identities[0]) continue;
+    const auto [first, other] = first_difference(identities[0], identities[rank]);
+    fail_user("rank {} differs from rank 0: '{}' against '{}'; start every rank with the same program and configuration", rank,
+              other, first);
+  }
+}
+
+std::string Rendezvous::share(const std::string& key, const std::string& value) {
+  if (options_.world.rank == 0) store_->set(key, value);
+  return store_->get_to_str(key);
+}
+
+void Rendezvous::meet(const std::string& name) { collect(name, "here"); }
+
+}  // namespace scatterlm

@@ -1,0 +1,34 @@
+#pragma once
+#include <optional>
+
+#include "lib/dist/rendezvous.h"
+#include "lib/dist/shared_memory.h"
+#include "lib/dist/watchdog.h"
+
+namespace scatterlm {
+
+/// The board of ranks on one machine, with memory for them behind it and a watchdog over them.
+class SharedBoard {
+ public:
+  /// Returns when all ranks have mapped it.
+  SharedBoard(const CommOptions& options, Rendezvous& rendezvous, size_t extra_bytes);
+
+  Watchdog& watchdog() { return *watchdog_; }
+  std::span<Row> rows() { return board().rows(world_); }
+  std::byte* extra() const { return memory_->data() + board_bytes(); }
+
+  /// Returns when all ranks have called it as often. The watchdog ends a wait in vain.
+  void meet();
+  uint32_t meetings() const { return meetings_; }
+
+ private:
+  size_t board_bytes() const { return (Board::bytes(world_) + 4095) / 4096 * 4096; }
+  Board& board() { return *reinterpret_cast<Board*>(memory_->data()); }
+
+  int64_t rank_, world_;
+  uint32_t meetings_ = 0;
+  std::optional<SharedMemory> memory_;
+  std::optional<Watchdog> watchdog_;  // after the memory that it watches
+};
+
+}  // namespace scatterlm

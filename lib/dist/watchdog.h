@@ -1,0 +1,62 @@
+// Ends a rank in bounded time when the run can no longer go on, wherever its main thread is.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/dist/board.h"
+
+namespace scatterlm {
+
+/// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
+/// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
+/// kExitPeer; ranks that only follow end silently.
+class Watchdog {
+ public:
+  /// All ranks have written their pid. Waiting in one collective is limited to `timeout_s`.
+  Watchdog(Board& board, int64_t rank, int64_t world, double timeout_s);
+  /// This rank needs the others no more. While an exception is on its way they end as well: main says why.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Around a collective: returns its number, and takes it when that collective and all before it are done.
+  uint32_t enter(const Call& call);
+  void leave(uint32_t number) { own().done = number; }
+  uint32_t called() { return own().called; }
+  uint32_t done() { return own().done; }
+  /// All ranks have called it: ends the process unless they called the same.
+  void check_call(uint32_t number);
+  void check_last_call() { check_call(own().called); }
+
+  void set_step(int64_t step) { own().step = step; }
+
+ private:
+  struct Peer {
+    int64_t rank;
+    int pidfd;  ///< readable when the process is gone, also before its parent has asked for it
+  };
+
+  Row& own() { return rows_[static_cast<size_t>(rank_)]; }
+  void watch();
+  void look_for_the_dead();
+  void look_at_the_clock(double passed_s);
+  std::string why_nobody_answers(uint32_t number) const;
+  /// The first rank to get here tells; all end.
+  [[noreturn]] void end(const std::string& reason);
+  std::string state_of_ranks() const;
+
+  Board& board_;
+  std::span<Row> rows_;
+  int64_t rank_;
+  double timeout_s_;
+  std::vector<Peer> peers_;
+  uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for: the first that is not done
+  double waited_s_ = 0;       ///< counted in own ticks, so that a paused process does not blame the others
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace scatterlm

@@ -1,0 +1,102 @@
+"""However ranks are started, they find each other, or say in bounded time what is missing or different."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import ROOT, read_metrics
+
+
+def rank_environment(rank, world, port):
+    return {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def start_ranks(binary, environments, arguments, folders=(ROOT, ROOT)):
+    """One process per environment, as a launcher would start it."""
+    return [subprocess.Popen([str(binary), "train", *map(str, arguments[rank])], cwd=folders[rank], text=True, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env={**os.environ, **environment})
+            for rank, environment in enumerate(environments)]
+
+
+def check_two_ranks(run):
+    """A complete run of two ranks."""
+    assert [line["step"] for line in read_metrics(run)] == list(range(1, 21))
+    assert len(list((run / "step_00000020").glob("rank_*.safetensors"))) == 2
+
+
+SLURM = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_ID": "17"}
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "srun"])
+def test_variables(binary, tiny_config, runs, free_port, launcher):
+    """What each launcher sets, without the launcher."""
+    environments = [{
+        "torchrun": rank_environment(rank, 2, free_port),
+        "mpirun": {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+                   "PMIX_NAMESPACE": str(free_port)},
+        "srun": {**SLURM, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "MASTER_PORT": str(free_port)},
+    }[launcher] for rank in (0, 1)]
+    for process in start_ranks(binary, environments, [[tiny_config, "--run-dir", runs / "run"]] * 2):
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error
+    check_two_ranks(runs / "run")
+
+
+@pytest.mark.parametrize("store", ["of the agent", "of rank 0"])
+def test_torchrun(binary, tiny_config, runs, free_port, store):
+    torchrun = ROOT / ".venv/bin/torchrun"
+    if not torchrun.exists():
+        pytest.skip("this LibTorch came without torchrun")
+    result = subprocess.run([torchrun, "--no-python", "--nproc-per-node", "2", "--master-port", str(free_port), binary, "train",
+                             tiny_config, "--run-dir", runs / "run"], capture_output=True, text=True, timeout=120,
+                            env={**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0" if store == "of the agent" else "1"})
+    assert result.returncode == 0, result.stderr
+    check_two_ranks(runs / "run")
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun on this machine")
+def test_mpirun(binary, tiny_config, runs):
+    result = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", binary, "train", tiny_config,
+                             "--run-dir", runs / "run"], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    check_two_ranks(runs / "run")
+
+
+def test_a_launcher_on_each_machine(binary, tiny_config, runs, free_port):
+    """Both on this machine, which they do not know."""
+    nodes = [subprocess.Popen([binary, "launch", "-n", "1", "--nnodes", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1",
+                               "--master-port", str(free_port), "train", tiny_config, "--run-dir", runs / "run"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for node in (0, 1)]
+    for node in nodes:
+        _, error = node.communicate(timeout=60)
+        assert node.returncode == 0, error
+    check_two_ranks(runs / "run")
+
+
+def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_port):
+    environments = [rank_environment(rank, 2, free_port) for rank in (0, 1)]
+    processes = start_ranks(binary, environments, [[tiny_config], [tiny_config, "--set", "train.seed=7"]])
+    for process in processes:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "rank 1 differs from rank 0: 'train.seed = 7' against 'train.seed = 1234'" in error
+
+
+def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
+    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(0, 3, free_port))
+    assert result.returncode == 1
+    assert "2 of 3 ranks (started by torchrun) did not come within 1 s (parallel.start_timeout_s): 1, 2" in result.stderr
+
+
+def test_ranks_that_do_not_share_the_run_folder_are_refused(scatterlm, binary, tiny_config, tmp_path, free_port):
+    scatterlm("train", tiny_config, "--run-dir", "run", cwd=tmp_path, check=True)
+    (tmp_path / "elsewhere").mkdir()
+    environments = [rank_environment(rank, 2, free_port) for rank in (0, 1)]
+    arguments = [[tiny_config, "--run-dir", "run", "--set", "train.steps=30"]] * 2
+    processes = start_ranks(binary, environments, arguments, [tmp_path, tmp_path / "elsewhere"])
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    assert processes[1].returncode == 2 and processes[0].returncode in (2, 70)
+    assert "rank 1 found its newest checkpoint at step 0, rank 0 at step 20; run.dir must be one folder for all ranks" in errors[1]

@@ -1,0 +1,144 @@
+#include "lib/optim/gradients.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+/// Rank 0 of two whose other rank has the same gradients; notes what is called.
+struct Twin final : Comm {
+  int64_t rank() const override { return 0; }
+  int64_t world() const override { return 2; }
+  void all_reduce(at::Tensor tensor) override { tensor *= 2; }
+  void broadcast(at::Tensor) override {}
+  void barrier() override {}
+  bool any(bool yes) override { return yes; }
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
+    calls.push_back(fmt::format("reduce {}", full.numel()));
+    dtype = full.scalar_type();
+    shard.copy_(2 * full.narrow(0, 0, shard.numel()));
+    return 0;
+  }
+  Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
+    calls.push_back(fmt::format("gather {}", full.numel()));
+    full.narrow(0, shard.numel(), shard.numel()).copy_(shard);
+    return 0;
+  }
+  void wait(Ticket) override {}
+  std::vector<std::string> calls;
+  at::ScalarType dtype = at::kFloat;
+};
+
+struct Fixture {
+  explicit Fixture(Comm& comm) {
+    for (const int64_t numel : {256, 512}) {
+      auto& unit = *units.emplace_back(std::make_unique<Unit>("layer", at::kFloat));
+      unit.param("a", {numel}, Init::zeros(), Decay::kYes);
+      unit.allocate(comm);
+    }
+  }
+  at::Tensor param(size_t unit) { return units[unit]->params()[0].tensor; }
+  std::vector<std::unique_ptr<Unit>> units;
+};
+
+void backward(Gradients& gradients, const at::Tensor& loss, bool last) {
+  gradients.begin_micro_batch(last);
+  torch::autograd::backward({loss}, {});
+  gradients.end_micro_batch();
+}
+
+bool is_all(const at::Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); }
+
+using Calls = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a unit is reduced while the backward pass goes on, the last one first, once a step") {
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    Gradients gradients({.zero = zero}, f.units, comm);
+    Calls before_first_unit;
+    auto first = f.param(0).sum();  // its backward comes last
+    first.register_hook([&](const at::Tensor&) { before_first_unit = comm.calls; });
+    gradients.begin_step();
+    backward(gradients, first * 3 + (f.param(1) * 5).sum(), true);
+    REQUIRE(before_first_unit == Calls{"reduce 512"});
+    REQUIRE(std::count(comm.calls.begin(), comm.calls.end(), "reduce 256") == 1);
+    REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
+    REQUIRE(is_all(gradients.reduced()[1].narrow(0, 0, 256), 2 * 5));
+    REQUIRE(gradients.reduced()[1].numel() == (zero == 0 ? 512 : 256));
+  }
+}
+
+TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no buffer in between: sums are the same") {
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    Gradients gradients({.zero = zero}, f.units, comm);
+    for (int step = 1; step <= 2; step++) {
+      comm.calls.clear();
+      gradients.begin_step();
+      for (const bool last : {false, true}) backward(gradients, (f.param(0).sum() + f.param(1).sum()) * step, last);
+      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 2 * step));
+      REQUIRE(comm.calls.size() == 4 - (zero == 1 ? 2 : 0));
+      REQUIRE(f.units[0]->flat_grads().defined() == (zero < 2));
+    }
+  }
+}
+
+TEST_CASE("a parameter without a part in the loss has a gradient of zero, and does not keep its unit from being reduced") {
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    Gradients gradients({.zero = zero}, f.units, comm);
+    gradients.begin_step();
+    backward(gradients, f.param(0).sum(), true);
+    REQUIRE(comm.calls[0] == "reduce 512");
+    REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2));
+    REQUIRE(is_all(gradients.reduced()[1], 0));
+  }
+}
+
+TEST_CASE("reduce_dtype is what travels; one rank keeps full precision") {
+  Twin comm;
+  Fixture f(comm), alone(*make_single_comm());
+  const ParallelConfig config{.zero = 1, .reduce_dtype = ReduceDtype::kBfloat16};
+  Gradients gradients(config, f.units, comm);
+  gradients.begin_step();
+  backward(gradients, (f.param(0) * 1.001).sum(), true);
+  REQUIRE(comm.dtype == at::kBFloat16);
+  REQUIRE(is_all(gradients.reduced()[0], 2));
+  const auto single = make_single_comm();
+  Gradients unrounded(config, alone.units, *single);
+  unrounded.begin_step();
+  backward(unrounded, (alone.param(0) * 1.001).sum(), true);
+  REQUIRE(is_all(unrounded.reduced()[0], 1.001f));
+}
+
+TEST_CASE("the norm spans units and ranks") {
+  Twin comm;
+  Fixture f(comm);
+  Gradients gradients({}, f.units, comm);
+  gradients.begin_step();
+  backward(gradients, (f.param(0) * 0.25).sum() + f.param(1).sum(), true);
+  REQUIRE(std::abs(gradients.norm().item<double>() - std::sqrt(256 * 0.25 + 512 * 4)) < 1e-3);
+}
+
+TEST_CASE("after its end the units have neither hooks nor gradients") {
+  Twin comm;
+  Fixture f(comm);
+  for (const int64_t zero : {1, 2}) {
+    { const Gradients gradients({.zero = zero}, f.units, comm); }
+    torch::autograd::backward({f.param(0).sum()}, {});
+    REQUIRE_FALSE(f.units[0]->flat_grads().defined());
+    REQUIRE(comm.calls.empty());
+    f.param(0).mutable_grad() = at::Tensor();
+  }
+}
