@@ -22,9 +22,9 @@ __device__ void add(float (&sum)[kColumns], uint4 y, float gate) {
 }
 
 __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_constant__ GatherSumArgs p) {
-  const int64_t column_blocks = (p.n / kColumns + blockDim.x - 1) / blockDim.x;
+  const unsigned column_blocks = (static_cast<unsigned>(p.n / kColumns) + blockDim.x - 1) / blockDim.x;
   const int64_t token = blockIdx.x / column_blocks;
-  const int64_t column = ((blockIdx.x - token * column_blocks) * blockDim.x + threadIdx.x) * kColumns;
+  const int64_t column = int64_t{blockIdx.x % column_blocks * blockDim.x + threadIdx.x} * kColumns;
   if (column >= p.n) return;
   const int32_t* rows = p.inverse_R + token * p.top_k;
   const float* gates = p.gates ? p.gates + token * p.top_k : nullptr;

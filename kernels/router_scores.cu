@@ -191,16 +191,19 @@ __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant_
   }
 }
 
-/// Thread e sums expert e over the blocks; thread E sums lse^2.
-__global__ void __launch_bounds__(128) sum_kernel(const __grid_constant__ FwdParams p) {
-  const int64_t e = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, num_experts = p.args.num_experts;
+/// Warp e sums expert e over the blocks, lane l blocks l, l + 32, ...; warp E sums lse^2.
+__global__ void __launch_bounds__(kWarps * 32) sum_kernel(const __grid_constant__ FwdParams p) {
+  const int64_t e = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, num_experts = p.args.num_experts;
   if (e > num_experts) return;
   float sum = 0;
   int count = 0;
-  for (int block = 0; block < p.blocks; ++block) {
+  for (int block = threadIdx.x % 32; block < p.blocks; block += 32) {
     sum += e < num_experts ? p.partials.prob_sum[block * num_experts + e] : p.partials.lse_sq[block];
     if (e < num_experts) count += p.partials.counts[block * num_experts + e];
   }
+  sum = warp_sum(sum);
+  count = __reduce_add_sync(~0u, count);
+  if (threadIdx.x % 32 != 0) return;
   if (e < num_experts) {
     p.out.prob_sum_E[e] = sum;
     p.out.counts_E[e] = count;
@@ -298,7 +301,7 @@ void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outp
   with_lane_experts(num_experts, [&](auto lane_experts) {
     launch("router_scores", fwd_kernel<decltype(lane_experts)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
   });
-  launch("router_scores", sum_kernel, (num_experts + 128) / 128, 128, 0, params, stream);
+  launch("router_scores", sum_kernel, (num_experts + kWarps) / kWarps, kWarps * 32, 0, params, stream);
 }
 
 void router_scores_bwd(const RouterScoresArgs& args, const RouterScoresBwd& gradients, cudaStream_t stream) {

@@ -33,6 +33,12 @@ CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::init
   std::copy(dims.begin(), dims.end(), size);
   std::copy(strides.begin(), strides.end(), step);
   std::copy(box.begin(), box.end(), width);
+  // Encoding is a call of the driver, which wants a context; a thread of autograd may have made no call of the runtime yet.
+  thread_local const bool bound = [] {
+    int device;
+    return cudaGetDevice(&device) == cudaSuccess && cudaSetDevice(device) == cudaSuccess;
+  }();
+  if (!bound) throw KernelError("[" + std::string(op) + "] no CUDA device");
   CUtensorMap map;
   const auto result =
       encoder()(&map, type == MapType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,

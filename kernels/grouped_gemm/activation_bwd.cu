@@ -23,7 +23,8 @@ void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activat
         .gates = outputs.gates,
         .sorted_R = outputs.sorted_R,
         .dgates_partial = outputs.dgates_partial,
-        .n_tiles = static_cast<int>(dgates_partials(args.n))};
+        .n_tiles = static_cast<int>(dgates_partials(args.n)),
+.width = static_cast<int>(args.n)};
     launch_rows<WeightTransposed, GatheredRows, Epilogue>(kOp, args, weight_transposed(kOp, args), kTileColumns, epilogue,
                                                           stream);
   });

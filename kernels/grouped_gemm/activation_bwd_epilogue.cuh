@@ -1,7 +1,8 @@
 // The epilogue of dA' = dO W2: reads H, writes dH over it, A' = s A, and the partial sums of dS = <dA', A> (grouped_gemm.h).
 //
-// H comes by the copy engine into the buffers that dH leaves from, panel after panel of 64 columns and two panels ahead. Each
-// of the four panels of a tile adds to the row sums of dS, which four lanes share.
+// H comes by the copy engine into the buffers that dH leaves from, panel after panel of 64 columns and two panels ahead. A panel
+// is more work than fits beside one block of k, so each takes two steps of 32 columns. All four panels of a tile add to the row
+// sums of dS, which four lanes share.
 #pragma once
 #include "kernels/grouped_gemm/epilogue.cuh"
 
@@ -17,9 +18,10 @@ class ActivationBwdEpilogue {
     const int32_t* sorted_R;
     float* dgates_partial;  ///< [R, n_tiles]
     int n_tiles;
+    int width;  ///< F
   };
   static constexpr int kHalves = Policy::kHalves;
-  static constexpr int kStages = 3, kPanels = 4;
+  static constexpr int kStages = 3, kPanels = 8;  ///< halves of panels
   static constexpr int kStagingBytes = (2 * kHalves + 1) * Panels::kBytes;
 
   __device__ ActivationBwdEpilogue(const Params& params, uint32_t staging, uint32_t barriers, int warpgroup)
@@ -40,25 +42,30 @@ class ActivationBwdEpilogue {
     }
   }
 
-  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+  __device__ void store_panel(int step, const uint32_t (&packed)[64]) {
     if (rows_.count <= 0) return;
-    if (i > 0 && panels_.leader()) {
-      tma_store_wait_read<0>();
-      if (i < kPanels - 1) load_h(i + 1);
+    const int panel = step / 2;
+    if (step % 2 == 0) {
+      if (panel > 0 && panels_.leader()) {
+        tma_store_wait_read<0>();
+        if (panel < 3) load_h(panel + 1);
+      }
+      panels_.sync();  // the act buffer is free
+      barrier_wait(barriers_ + (panel & 1) * 8, panel >> 1);
     }
-    panels_.sync();  // the act buffer is free
-    barrier_wait(barriers_ + (i & 1) * 8, i >> 1);
 #pragma unroll
-    for (int group = 0; group < 4; ++group) differentiate(i, group, packed);
+    for (int group = 0; group < 2; ++group) differentiate(panel, step % 2 * 2 + group, packed);
+    if (step % 2 == 0) return;
     panels_.publish();
     if (panels_.leader()) {
-      const int column = rows_.n_tile * kTileColumns + i * 64;
+      const int column = rows_.n_tile * kTileColumns + panel * 64;
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) tma_store(params_.h, h_buffer(i, half), column, half, rows_.y(), rows_.z());
+      for (int half = 0; half < kHalves; ++half)
+        tma_store(params_.h, h_buffer(panel, half), column, half, rows_.y(), rows_.z());
       tma_store(params_.act, act_buffer(), column, rows_.y(), rows_.z());
       tma_store_commit();
     }
-    if (i == kPanels - 1) store_dgates();
+    if (panel == 3) store_dgates();
   }
 
  private:
@@ -66,12 +73,14 @@ class ActivationBwdEpilogue {
   __device__ uint32_t act_buffer() const { return panels_.buffer(2 * kHalves); }
   __device__ int row_in_warpgroup() const { return threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4; }
 
+  /// A panel beyond F reads other columns: dA' is zero there, and a box wholly outside of a shifted map may fault.
   __device__ void load_h(int i) {
     const uint32_t barrier = barriers_ + (i & 1) * 8;
+    const int column = rows_.n_tile * kTileColumns + i * 64;
     barrier_arrive_expect(barrier, kHalves * Panels::kBytes);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)
-      tma_load(h_buffer(i, half), params_.h, barrier, rows_.n_tile * kTileColumns + i * 64, half, rows_.y(), rows_.z());
+      tma_load(h_buffer(i, half), params_.h, barrier, column < params_.width ? column : 0, half, rows_.y(), rows_.z());
   }
 
   /// 16 columns of a panel: dH in place of H, and A'.

@@ -57,7 +57,7 @@ struct RingPosition {
 };
 
 /// This warpgroup's 64 rows of the tile, block after block of 64 k, in `acc`.
-template <class Pipe, Major kA, Major kB>
+template <class Pipe, Major kA, Major kB, int kCopyingThreads>
 class Accumulator {
  public:
   __device__ Accumulator(const Pipe& pipe, int warpgroup) : pipe_(pipe), a_offset_(warpgroup * kBytesPer64) {}
@@ -65,7 +65,7 @@ class Accumulator {
   /// Starts block `block` of a tile and lets go of the stage before, whose products are done by then.
   __device__ void step(float (&acc)[128], int block) {
     barrier_wait(pipe_.full(at_.stage), at_.phase);
-    fence_proxy_async();  // cp.async wrote parts of the stage; costs nothing here
+    if constexpr (kCopyingThreads > 0) fence_proxy_async();  // cp.async of so many threads wrote parts of the stage
     wgmma_fence();
     const uint64_t a = matrix_descriptor<kA>(pipe_.a(at_.stage) + a_offset_), b = matrix_descriptor<kB>(pipe_.b(at_.stage));
 #pragma unroll

@@ -35,12 +35,14 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   }
   registers_raise<Loader::kComputeRegisters>();
   const int warpgroup = threadIdx.x / 128 - 1, num_blocks = problem.num_blocks();
-  Accumulator<Pipe, Major::kK, Weight::kMajor> accumulator(pipe, warpgroup);
+  Accumulator<Pipe, Major::kK, Weight::kMajor, Loader::kCopyingThreads> accumulator(pipe, warpgroup);
   Epilogue epilogue(params.epilogue, pipe.staging(warpgroup), pipe.epilogue_barriers(warpgroup), warpgroup);
   uint32_t packed[64];  // a finished tile, waiting to be stored: two neighbouring columns in each
   bool waiting = false;
-  RowTile tile;
-  for (auto schedule = problem.schedule(); schedule.next(tile);) {
+  auto schedule = problem.schedule();
+  RowTile tile, coming;
+  for (bool more = schedule.next(coming); more;) {
+    tile = coming;
     float acc[128];  // inside the loop: declared outside, it goes to the stack
 #pragma unroll
     for (int i = 0; i < Epilogue::kPanels; ++i) {
@@ -48,6 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
       if (waiting) epilogue.store_panel(i, packed);
     }
     for (int block = Epilogue::kPanels; block < num_blocks; ++block) accumulator.step(acc, block);
+    more = schedule.next(coming);  // while the last products run
     accumulator.finish(acc);
 #pragma unroll
     for (int i = 0; i < 64; ++i) packed[i] = pack_bf16(acc[2 * i], acc[2 * i + 1]);

@@ -31,43 +31,57 @@ class RowSchedule {
         n_tiles_(n_tiles),
         next_(first),
         step_(step),
-        total_(tile_offsets_E1[num_experts] * n_tiles) {}
+        total_(tile_offsets_E1[num_experts] * n_tiles) {
+    enter(0);
+  }
 
   /// False when there are no more.
   SCATTERLM_HOST_DEVICE bool next(RowTile& tile) {
     if (next_ >= total_) return false;
-    find_expert(next_ / n_tiles_);
-    const int row_tiles = tile_offsets_[expert_ + 1] - tile_offsets_[expert_];
-    const int index = next_ - tile_offsets_[expert_] * n_tiles_;
-    const int strip = index / (kStrip * n_tiles_), in_strip = index - strip * kStrip * n_tiles_;
-    const int left = row_tiles - strip * kStrip, height = left < kStrip ? left : kStrip;
+    if (next_ >= end_) find_expert();
+    int index = next_ - begin_, first_row_tile = 0, height = row_tiles_;
+    if (row_tiles_ > kStrip) {
+      const int strip = index / (kStrip * n_tiles_), left = row_tiles_ - strip * kStrip;
+      index -= strip * kStrip * n_tiles_;
+      first_row_tile = strip * kStrip;
+      height = left < kStrip ? left : kStrip;
+    }
     tile.expert = expert_;
-    tile.n_tile = in_strip / height;
-    tile.row = offsets_[expert_] + (strip * kStrip + in_strip - tile.n_tile * height) * 128;
+    tile.n_tile = index / height;
+    tile.row = offsets_[expert_] + (first_row_tile + index - tile.n_tile * height) * 128;
     tile.row_end = offsets_[expert_ + 1];
     next_ += step_;
     return true;
   }
 
  private:
-  /// The expert whose row tiles contain this one, by bisection from the present expert on; experts without rows have none.
-  SCATTERLM_HOST_DEVICE void find_expert(int row_tile) {
-    if (row_tile < tile_offsets_[expert_ + 1]) return;
-    int low = expert_ + 1, high = num_experts_ - 1;
+  SCATTERLM_HOST_DEVICE void enter(int expert) {
+    expert_ = expert;
+    row_tiles_ = tile_offsets_[expert + 1] - tile_offsets_[expert];
+    begin_ = tile_offsets_[expert] * n_tiles_;
+    end_ = begin_ + row_tiles_ * n_tiles_;
+  }
+
+  /// The expert of tile next_, behind the present one: mostly among the next few, otherwise by bisection.
+  SCATTERLM_HOST_DEVICE void find_expert() {
+    int low = expert_ + 1;
+    for (const int near = low + 4; low < near && low < num_experts_; ++low)
+      if (next_ < tile_offsets_[low + 1] * n_tiles_) return enter(low);
+    int high = num_experts_ - 1;
     while (low < high) {
       const int middle = (low + high) / 2;
-      if (row_tile < tile_offsets_[middle + 1])
+      if (next_ < tile_offsets_[middle + 1] * n_tiles_)
         high = middle;
       else
         low = middle + 1;
     }
-    expert_ = low;
+    enter(low);
   }
 
   const int32_t* offsets_;
   const int32_t* tile_offsets_;
   int num_experts_, n_tiles_, next_, step_, total_;
-  int expert_ = 0;
+  int expert_, row_tiles_, begin_, end_;  ///< the present expert and its tiles
 };
 
 /// One tile [128, 256] of the gradient of one expert's weight.

@@ -11,7 +11,7 @@ WgradOperand operand(const void* data, const int32_t* rows_R, int64_t width, int
   if (!rows_R) operand.map = shifted_rows_map(kOp, data, num_rows, width);
   operand.data = data;
   operand.rows_R = rows_R;
-  operand.row_bytes = width * 2;
+  operand.row_bytes = static_cast<uint32_t>(width * 2);
   operand.width = static_cast<int>(width);
   return operand;
 }
@@ -35,6 +35,13 @@ void run(const WgradArgs& args, cudaStream_t stream) {
   launch(kOp, wgrad_kernel<LoadA, LoadB>, std::min<int64_t>(args.num_sms, tiles), kThreads, WgradPipe::kBytes, params, stream);
 }
 
+template <class Width>
+void run_gathered(const WgradArgs& args, cudaStream_t stream) {
+  if (args.a_rows_R && args.b_rows_R) return run<GatheredColumns<2, Width>, GatheredColumns<4, Width>>(args, stream);
+  if (args.a_rows_R) return run<GatheredColumns<2, Width>, BulkColumns<4>>(args, stream);
+  run<BulkColumns<2>, GatheredColumns<4, Width>>(args, stream);
+}
+
 }  // namespace
 
 void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
@@ -48,10 +55,9 @@ void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
     }
     return;
   }
-  if (args.a_rows_R && args.b_rows_R) return run<GatheredColumns<2>, GatheredColumns<4>>(args, stream);
-  if (args.a_rows_R) return run<GatheredColumns<2>, BulkColumns<4>>(args, stream);
-  if (args.b_rows_R) return run<BulkColumns<2>, GatheredColumns<4>>(args, stream);
-  run<BulkColumns<2>, BulkColumns<4>>(args, stream);
+  if (!args.a_rows_R && !args.b_rows_R) return run<BulkColumns<2>, BulkColumns<4>>(args, stream);
+  if (args.m % 128 == 0 && args.n % kTileColumns == 0) return run_gathered<WholeWidth>(args, stream);
+  run_gathered<ClippedWidth>(args, stream);
 }
 
 }  // namespace scatterlm::kernels

@@ -14,7 +14,7 @@ struct WgradOperand {
   CUtensorMap map;  ///< {width, 64, R + 64}, box {64, 64, 1}; unused if gathered
   const void* data;
   const int32_t* rows_R;  ///< gathered: row of `data` for each row in expert order
-  int64_t row_bytes;
+  uint32_t row_bytes;
   int width;
 };
 
@@ -47,8 +47,11 @@ class BulkColumns {
     if (threadIdx.x == 0) {
       const int count = min(row_end_ - row_, 64);
 #pragma unroll
-      for (int box = 0; box < kBoxes; ++box)
-        tma_load(to + box * kBoxBytes, operand_.map, full, column_ + box * 64, 64 - count, row_ + count);
+      for (int box = 0; box < kBoxes; ++box) {
+        // Beyond the width any columns do, as their products are not stored; a box wholly outside of a shifted map may fault.
+        const int x = column_ + box * 64;
+        tma_load(to + box * kBoxBytes, operand_.map, full, x < operand_.width ? x : 0, 64 - count, row_ + count);
+      }
     }
     row_ += 64;
   }
@@ -58,10 +61,23 @@ class BulkColumns {
   int column_, row_, row_end_;
 };
 
+/// Bytes that a thread copies from box `box` of its 16-byte column: all, if tiles fit the width of the operand.
+struct WholeWidth {
+  WholeWidth() = default;
+  __device__ WholeWidth(int /*column*/, int /*width*/) {}
+  __device__ static uint32_t bytes(int /*box*/) { return 16; }
+};
+struct ClippedWidth {
+  ClippedWidth() = default;
+  __device__ ClippedWidth(int column, int width) : left(width - column) {}
+  __device__ uint32_t bytes(int box) const { return box * 64 < left ? 16 : 0; }
+  int left;
+};
+
 /// The same of a gathered operand, by 128 threads: a warp has rows 16 j + 4 warp + lane / 8 of each block, chunk lane % 8 of
 /// each box. A load of 32 indices serves two blocks and is issued two blocks ahead; shuffles spread it. Few addresses, the rest
 /// immediates: the instructions of the loaders are the limit.
-template <int kBoxes>
+template <int kBoxes, class Width>
 class GatheredColumns {
  public:
   static constexpr bool kCopies = true;
@@ -71,8 +87,7 @@ class GatheredColumns {
       : operand_(operand), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), row_(tile.row), row_end_(tile.row_end) {
     const int chunk_column = column + lane_ % 8 * 8;
     from_ = static_cast<const char*>(operand.data) + chunk_column * 2;
-#pragma unroll
-    for (int box = 0; box < kBoxes; ++box) bytes_[box] = chunk_column + box * 64 < operand.width ? 16 : 0;
+    width_ = Width(chunk_column, operand.width);
     next_ = load_indices(row_);
   }
 
@@ -86,10 +101,10 @@ class GatheredColumns {
     for (int j = 0; j < 4; ++j) {
       const int index = __shfl_sync(~0u, index_, half_ * 16 + j * 4 + lane_ / 8);
       const char* from =
-          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * static_cast<uint64_t>(operand_.row_bytes);
+          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * operand_.row_bytes;
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box)
-        copy_16_bytes_async(to + j * 2048 + box * kBoxBytes, from + box * 128, index < 0 ? 0 : bytes_[box]);
+        copy_16_bytes_async(to + j * 2048 + box * kBoxBytes, from + box * 128, index < 0 ? 0 : width_.bytes(box));
     }
     half_ ^= 1;
     row_ += 64;
@@ -104,7 +119,7 @@ class GatheredColumns {
 
   const WgradOperand& operand_;
   const char* from_;
-  uint32_t bytes_[kBoxes];
+  Width width_;
   int lane_, warp_, row_, row_end_;
   int index_ = -1, next_, half_ = 0;
 };
@@ -230,17 +245,21 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   }
   registers_raise<kCopies ? 208 : 232>();
   const int warpgroup = threadIdx.x / 128 - 1;
-  Accumulator<WgradPipe, Major::kMN, Major::kMN> accumulator(pipe, warpgroup);
+  Accumulator<WgradPipe, Major::kMN, Major::kMN, kCopies ? 128 : 0> accumulator(pipe, warpgroup);
   WgradStore out(params, pipe.staging(warpgroup), warpgroup);
-  WgradTile tile;
-  for (auto schedule = params.schedule(); schedule.next(tile);) {
+  auto schedule = params.schedule();
+  WgradTile tile, coming;
+  for (bool more = schedule.next(coming); more;) {
+    tile = coming;
     const int num_blocks = (tile.row_end - tile.row + 63) / 64;
     if (num_blocks == 0) {
       out.store_zeros(tile);
+      more = schedule.next(coming);
       continue;
     }
     float acc[128];
     for (int block = 0; block < num_blocks; ++block) accumulator.step(acc, block);
+    more = schedule.next(coming);  // while the last products run
     accumulator.finish(acc);
     out.store(tile, acc);
   }

@@ -1,6 +1,7 @@
 #include "lib/ops/gather_sum.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <cstring>
 
@@ -32,6 +33,7 @@ at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64
   const int64_t width = y_RN.size(1), tokens = inverse_R.size(0) / top_k;
 #ifdef SCATTERLM_KERNELS
   if (has_kernels(y_RN) && y_RN.scalar_type() == at::kBFloat16 && width % 8 == 0 && y_RN.is_contiguous()) {
+    const c10::DeviceGuard guard(y_RN.device());
     auto out = at::empty({tokens, width}, y_RN.options());
     kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(),
                          gates_TK ? gates_TK->const_data_ptr<float>() : nullptr, out.mutable_data_ptr(), tokens, top_k, width},

@@ -8,9 +8,10 @@
 
 namespace scatterlm::ops {
 
-/// Contiguous bf16 in rows of whole 16-byte pieces.
+/// Contiguous bf16 in rows of whole 16-byte pieces. Rows below 64 bytes would break a rule of tensor maps: no stride of a
+/// shifted map (kernels/grouped_gemm/epilogue.cuh) may be less than its 64 rows.
 inline bool hopper_takes(const at::Tensor& x) {
-  return is_hopper(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 &&
+  return is_hopper(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 && x.size(-1) >= 32 &&
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 

@@ -2,6 +2,7 @@
 
 #ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/hopper.h"
@@ -80,6 +81,7 @@ bool hopper_takes_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at
 
 at::Tensor moe_mlp_hopper(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                           const Routing& routing, Activation kind) {
+  const c10::DeviceGuard guard(x_TD.device());
   return HopperMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
                              routing.inverse_R, routing.offsets_E1, routing.tile_offsets_E1, static_cast<int64_t>(kind));
 }

@@ -2,6 +2,7 @@
 
 #ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/gated_rows.h"
@@ -96,6 +97,7 @@ bool hopper_takes_parallel_linear(const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor parallel_linear_hopper(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
                                   RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
+  const c10::DeviceGuard guard(x.device());
   return HopperParallelLinear::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
                                      routing.offsets_E1, routing.tile_offsets_E1, in_order == RowOrder::kToken,
                                      out_order == RowOrder::kToken);

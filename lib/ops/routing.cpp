@@ -1,6 +1,7 @@
 #include "lib/ops/routing.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "lib/ops/device.h"
 #include "lib/ops/shape.h"
@@ -38,6 +39,7 @@ void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
 
 #ifdef SCATTERLM_KERNELS
 void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
+  const c10::DeviceGuard guard(ids_TK.device());
   const int64_t rows = ids_TK.numel(), num_experts = routing.num_experts;
   const auto empty = [&](int64_t size) { return at::empty({size}, ids_TK.options()); };
   routing.sorted_R = empty(rows);

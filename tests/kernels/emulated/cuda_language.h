@@ -64,6 +64,12 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const auto* values = emulated::warp_exchange(value);
   return static_cast<unsigned>(*std::max_element(values, values + 32));
 }
+inline int __reduce_add_sync(unsigned, int value) {
+  const auto* values = emulated::warp_exchange(static_cast<uint32_t>(value));
+  int sum = 0;
+  for (int lane = 0; lane < 32; ++lane) sum += static_cast<int>(values[lane]);
+  return sum;
+}
 inline unsigned __reduce_min_sync(unsigned, unsigned value) {
   const auto* values = emulated::warp_exchange(value);
   return static_cast<unsigned>(*std::min_element(values, values + 32));

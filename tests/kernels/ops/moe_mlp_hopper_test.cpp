@@ -29,9 +29,9 @@ std::vector<ExpertCase> cases() {
            .top_k = 2,
            .experts = 8,
            .model = 264,
-           .width = 24,
+           .width = 40,
            .load = ExpertCase::kIdleExperts},
-          {.name = "every expert", .tokens = 5, .top_k = 3, .experts = 3, .model = 8, .width = 8},
+          {.name = "every expert", .tokens = 5, .top_k = 3, .experts = 3, .model = 32, .width = 40},
           {.name = "one takes all",
            .tokens = 300,
            .top_k = 1,
@@ -39,7 +39,7 @@ std::vector<ExpertCase> cases() {
            .model = 64,
            .width = 264,
            .load = ExpertCase::kOneTakesAll},
-          {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 16, .width = 40}};
+          {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 40, .width = 32}};
 }
 
 test::Op hopper(const ExpertCase& c, Activation kind) {
