@@ -14,5 +14,6 @@ void add_data(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
 
 }  // namespace scatterlm

@@ -4,7 +4,7 @@ import pytest
 from conftest import read_metrics
 
 COMMANDS = ["train", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
-            "checkpoint verify", "config", "config show", "config keys", "bench"]
+            "checkpoint verify", "config", "config show", "config keys", "bench", "compare"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
