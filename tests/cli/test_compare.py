@@ -116,9 +116,12 @@ def test_an_interrupt_leaves_nothing_behind(binary, tmp_path, tiny_config):
     before = sorted(tmp_path.rglob("*"))
     process = subprocess.Popen([str(binary), "compare", str(tiny_config), str(tiny_config), "--speed-only", "--blocks", "10000"],
                                cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not process.stdout.readline().startswith("block 2/"):
-        pass
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    try:
+        while not process.stdout.readline().startswith("block 2/"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 1 and error == "scatterlm: error: signal Interrupt: stopped, without figures\n"
     assert sorted(tmp_path.rglob("*")) == before and not out.exists()

@@ -16,9 +16,7 @@ constexpr int64_t kMib = 1 << 20;
 at::Tensor mebibytes(int64_t count) { return at::empty({count * kMib}, at::kByte); }
 
 /// malloc rounds up, by a page at most.
-double in_mebibytes(const MemoryMeter& meter) {
-  return std::round(10.0 * static_cast<double>(meter.peak_bytes()) / kMib) / 10;
-}
+double in_mebibytes(const MemoryMeter& meter) { return std::round(10.0 * static_cast<double>(meter.peak_bytes()) / kMib) / 10; }
 
 }  // namespace
 
