@@ -28,12 +28,6 @@ std::string command_of(const BenchOptions& options) {
   return command;
 }
 
-/// Minutes of measuring must not end in a file that cannot be written.
-void require_folder_of(const std::string& json) {
-  const auto folder = std::filesystem::absolute(json).parent_path();
-  if (!std::filesystem::is_directory(folder)) fail_user("--json: {}: no such folder", folder.string());
-}
-
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -52,10 +46,7 @@ void run_bench(const BenchOptions& options) {
   const auto routing = bench::parse_routing(options.routing);
   const auto sources = source_hash(SourceSet::kKernels);
   if (!options.dump.empty() && !whole_op) fail_user("--dump: {} has nothing to dump, moe_mlp has", options.name);
-  if (!options.json.empty()) {
-    bench::require_clean(sources);
-    require_folder_of(options.json);
-  }
+  if (!options.json.empty()) bench::require_evidence(options.json, sources);
   if (!options.dump.empty()) make_folder(options.dump);
 
   const auto machine = bench::find_machine();

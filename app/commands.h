@@ -16,5 +16,6 @@ void add_checkpoint(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_compare(CLI::App& app, int& exit_code);
 
 }  // namespace scatterlm

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
     add_checkpoint(app, exit_code);
     add_config(app, exit_code);
     add_bench(app, exit_code);
+    add_compare(app, exit_code);
     add_doctor(app, exit_code);
     check_subcommands(app, argc, argv);
     app.parse(argc, argv);

@@ -51,8 +51,30 @@ def kernels(unit, speed):
     return table
 
 
+def comparison(data):
+    """Figures down, models across."""
+    first, second = data["rows"]
+
+    def cell(row, key, digits, scale):
+        spread = f" ({row[key + '_p10'] * scale:,.{digits}f} to {row[key + '_p90'] * scale:,.{digits}f})" if key + "_p10" in row else ""
+        return f"{row[key] * scale:,.{digits}f}{spread}"
+
+    def figure(label, key, digits, scale=1):
+        cells = [cell(first, key, digits, scale), cell(second, key, digits, scale), cell(data["ratio"], key, 3, 1)]
+        return f"| {label} | {' | '.join(cells)} |"
+
+    unequal = [f"{condition['name']} ({condition['first']} and {condition['second']})" for condition in data["conditions"] if not condition["equal"]]
+    equal = [condition["name"] for condition in data["conditions"] if condition["equal"]]
+    return [conditions(data), "", f"| | `{first['config']}` | `{second['config']}` | second / first |", "|---|---|---|---|",
+            figure("tok/s", "tok_s", 0), figure("ms a step", "step_ms", 1), figure("MFU, %", "mfu", 1, 100),
+            figure("peak memory, GiB", "peak_gib", 1), figure("parameters, M", "total_parameters", 1, 1e-6),
+            figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs a token", "flops_per_token", 0, 1e-6), "",
+            f"Equal: {', '.join(equal)}. Not equal: {', '.join(unequal)}."]
+
+
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": kernels("TFLOP/s", "tflops"),
-          "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps")}
+          "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps"),
+          "compare_h200": comparison}
 
 
 def filled(text):

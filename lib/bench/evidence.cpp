@@ -4,16 +4,20 @@
 #include <fmt/ranges.h>
 #include <torch/version.h>
 
+#include <filesystem>
+
 #include "lib/util/error.h"
 
 namespace scatterlm::bench {
 
 using nlohmann::ordered_json;
 
-void require_clean(const SourceHash& sources) {
+void require_evidence(const std::string& json, const SourceHash& sources) {
   if (sources.dirty)
     fail_user("--json: this program was built from files that differ from git's index ({}): add them and build again",
               fmt::join(sources.sources, ", "));
+  const auto folder = std::filesystem::absolute(json).parent_path();
+  if (!std::filesystem::is_directory(folder)) fail_user("--json: {}: no such folder", folder.string());
 }
 
 ordered_json evidence(const std::string& bench, const Machine& machine, const std::string& command, const SourceHash& sources,

@@ -8,8 +8,9 @@
 
 namespace scatterlm::bench {
 
-/// Throws Error if the binary was built from files that git's index does not hold: its figures belong to no version.
-void require_clean(const SourceHash& sources);
+/// Before minutes of measuring for the file `json`: throws Error if the binary was built from files that git's index does not
+/// hold (its figures belong to no version) or if there is no such folder.
+void require_evidence(const std::string& json, const SourceHash& sources);
 
 /// The whole file; null stands for what a CPU does not have.
 nlohmann::ordered_json evidence(const std::string& bench, const Machine& machine, const std::string& command,

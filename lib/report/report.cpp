@@ -6,7 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "lib/train/flops.h"
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
 #include "lib/util/memory.h"
@@ -23,12 +22,12 @@ std::string path_in(const std::string& run_dir, const char* name) {
   return run_dir + "/" + name;
 }
 
+}  // namespace
+
 std::optional<PeakFlops> peak_of(const Numerics& numerics) {
   if (!numerics.device.is_cuda() || numerics.dtype != at::kBFloat16) return std::nullopt;
   return peak_bfloat16(gpus().at(static_cast<size_t>(numerics.device.index())).name);
 }
-
-}  // namespace
 
 std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir) {
   const std::string validation = last.val_loss ? fmt::format(" | validation {:.4f}", *last.val_loss) : "";

@@ -9,10 +9,14 @@
 #include "lib/report/console.h"
 #include "lib/report/metrics.h"
 #include "lib/report/tensorboard.h"
+#include "lib/train/flops.h"
 #include "lib/train/numerics.h"
 #include "lib/train/step_report.h"
 
 namespace scatterlm {
+
+/// What MFU is a share of; none on a CPU, in float32 and on an unknown GPU.
+std::optional<PeakFlops> peak_of(const Numerics& numerics);
 
 /// "done 610/610 | 2.5M tokens | loss 2.3012 | validation 2.0513 | mem 0.9 GiB | 1m52s | runs/quickstart"
 std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir);

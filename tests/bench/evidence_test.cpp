@@ -33,11 +33,12 @@ TEST_CASE("evidence: a CPU has no GPU, driver or ceilings", "[evidence]") {
   REQUIRE(file["num_gpus"] == 0);
 }
 
-TEST_CASE("evidence: a dirty program makes none", "[evidence]") {
-  REQUIRE_NOTHROW(require_clean(kSources));
+TEST_CASE("evidence: a dirty program makes none, nor does one that cannot write", "[evidence]") {
+  REQUIRE_NOTHROW(require_evidence("compare.json", kSources));
+  REQUIRE_THROWS_WITH(require_evidence("no/such/compare.json", kSources), ContainsSubstring("no/such: no such folder"));
   auto dirty = kSources;
   dirty.dirty = true;
-  REQUIRE_THROWS_WITH(require_clean(dirty),
+  REQUIRE_THROWS_WITH(require_evidence("compare.json", dirty),
                       ContainsSubstring("built from files that differ from git's index (kernels, lib/ops)"));
 }
 

@@ -13,8 +13,8 @@ NOT_A_CHECKPOINT = "neither a checkpoint (a folder with manifest.json) nor a run
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
 TABLE = [
     # the command line
-    ("", "scatterlm needs a command: train, launch, eval, generate, data, checkpoint, config, bench, doctor; scatterlm --help says more"),
-    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, checkpoint, config, bench, doctor"),
+    ("", "scatterlm needs a command: train, launch, eval, generate, data, checkpoint, config, bench, compare, doctor; scatterlm --help says more"),
+    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, checkpoint, config, bench, compare, doctor"),
     ("--foo train", "unknown option '--foo'; scatterlm --help says more"),
     ("data", "scatterlm data needs a command: prepare, inspect; scatterlm data --help says more"),
     ("config shw", "unknown command 'scatterlm config shw', did you mean 'show'? Commands: show, keys"),
@@ -39,6 +39,10 @@ TABLE = [
     ("bench routing --shapes 8,8,8,2,1 --routing all", "--routing: got 'all', must be random, balanced, skewed or one"),
     ("bench routing --shapes 8,8,8,2,1 --dump x", "--dump: routing has nothing to dump, moe_mlp has"),
     ("bench moe_mlp --shapes 8,8,8,2,1 --dump data/train.bin/x", "--dump: data/train.bin/x: cannot create the folder: Not a directory"),
+    ("compare tiny.yaml", "second is required; scatterlm compare --help says more"),
+    ("compare tiny.yaml tiny.yaml", "compare measures speed and memory and wants to hear so: give --speed-only. For what the models learn, `scatterlm train` both and compare their validation losses"),
+    ("compare tiny.yaml no.yaml --speed-only", "no.yaml: cannot read: No such file or directory"),
+    ("compare tiny.yaml tiny.yaml --speed-only --blocks 0", "--blocks: got '0', must be from 1 to 10000; scatterlm compare --help says more"),
     # the configuration (tests/config has the whole table of keys)
     ("config show missing.yaml", "missing.yaml: cannot read: No such file or directory"),
     ("config show data/train.bin", "data/train.bin:1: not YAML: unknown escape character: \\x00"),

@@ -31,6 +31,23 @@ def test_tables_of_kernel_benches():
     assert update_readme.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1].endswith("| 560 | 88 % | 88 % | 0.520 | 0.500 |")
 
 
+def test_table_of_a_comparison():
+    def row(config, tok_s, peak):
+        spread = {f"{key}{end}": value * factor for key, value in (("tok_s", tok_s), ("step_ms", 1e5 / tok_s), ("mfu", tok_s / 1e6))
+                  for end, factor in (("", 1), ("_p10", 0.9), ("_p90", 1.1))}
+        return {"config": config, **spread, "peak_gib": peak, "total_parameters": 124e6, "active_parameters": 124e6, "flops_per_token": 798e6}
+
+    data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6, "copy_tbps": 4.267}, "command": "COMMAND",
+            "rows": [row("dense.yaml", 500000, 20), row("moe.yaml", 400000, 40)], "ratio": row("", 0.8, 2),
+            "conditions": [{"name": "optimiser", "equal": True, "first": "", "second": ""},
+                           {"name": "layers", "equal": False, "first": "gqa+dense*12", "second": "gqa+moe*12"}]}
+    lines = update_readme.TABLES["compare_h200"](data)
+    assert lines[2] == "| | `dense.yaml` | `moe.yaml` | second / first |"
+    assert lines[4] == "| tok/s | 500,000 (450,000 to 550,000) | 400,000 (360,000 to 440,000) | 0.800 (0.720 to 0.880) |"
+    assert "| peak memory, GiB | 20.0 | 40.0 | 2.000 |" in lines
+    assert lines[-1] == "Equal: optimiser. Not equal: layers (gqa+dense*12 and gqa+moe*12)."
+
+
 def test_every_table_has_a_place_and_an_empty_one_says_so():
     readme = (ROOT / "README.md").read_text()
     for name in update_readme.TABLES:

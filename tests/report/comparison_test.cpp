@@ -1,0 +1,98 @@
+#include "lib/report/comparison.h"
+
+#include "lib/config/load.h"
+#include "lib/train/flops.h"
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+Side side(const std::string& path, std::vector<double> block_ms, double peak_gib) {
+  return {.path = path,
+          .config = load_config(path),
+          .numerics = {at::kCPU, at::kFloat, true},
+          .peak_gib = peak_gib,
+          .block_ms = std::move(block_ms)};
+}
+
+/// Names of those that are not equal.
+std::vector<std::string> unequal(const Side& first, const Side& second) {
+  std::vector<std::string> names;
+  for (const auto& condition : conditions(first, second)) {
+    if (!condition.equal) names.push_back(condition.name);
+  }
+  return names;
+}
+
+Condition find(const std::vector<Condition>& conditions, const std::string& name) {
+  for (const auto& condition : conditions) {
+    if (condition.name == name) return condition;
+  }
+  return {};
+}
+
+const Side kDense = side("configs/tiny_dense.yaml", {100, 200, 400}, 0.5);
+const Side kMoe = side("configs/tiny_moe.yaml", {125, 400, 400}, 2);
+
+}  // namespace
+
+TEST_CASE("comparison: rows hold medians over blocks", "[comparison]") {
+  const auto rows = comparison_rows(kDense, kMoe);
+  const auto& dense = rows.at(0);
+  REQUIRE((dense["config"] == "configs/tiny_dense.yaml" && dense["block_ms"] == std::vector<double>{100, 200, 400}));
+  REQUIRE((dense["step_ms"] == 200 && dense["step_ms_p10"] == 120 && dense["step_ms_p90"] == 360));
+  REQUIRE(dense["tok_s"] == 2048 / 0.2);  // the median of rates 2048/0.1, 2048/0.2, 2048/0.4
+  REQUIRE(dense["tok_s_p90"] == Approx(2048 / 0.2 + 0.8 * (2048 / 0.1 - 2048 / 0.2)));
+  const double flops = flops_per_token(kDense.config.model, 256);
+  REQUIRE((dense["flops_per_token"] == flops && dense["flops_per_s"] == Approx(2048 / 0.2 * flops)));
+  REQUIRE((dense["mfu"].is_null() && dense["peak_gib"] == 0.5));
+  const auto size = model_size(kMoe.config.model);
+  REQUIRE((rows.at(1)["total_parameters"] == size.total && rows.at(1)["active_parameters"] == size.active));
+}
+
+TEST_CASE("comparison: ratios are those of pairs of blocks", "[comparison]") {
+  const auto ratio = comparison_ratios(kDense, kMoe)["ratio"];
+  REQUIRE((ratio["tok_s"] == Approx(0.8) && ratio["step_ms"] == Approx(1.25)));  // 0.8, 0.5, 1: not 0.5 as of the medians
+  REQUIRE((ratio["tok_s_p10"] == Approx(0.56) && ratio["tok_s_p90"] == Approx(0.96)));
+  REQUIRE((ratio["peak_gib"] == 4 && !ratio.contains("peak_gib_p10")));
+}
+
+TEST_CASE("comparison: the table", "[comparison]") {
+  const auto text = comparison_text(kDense, kMoe);
+  for (const auto* part : {"configs/tiny_dense.yaml", "10240 (6144 to 18432)", "0.800 (0.560 to 0.960)", "0.5     ", "4.000\n",
+                           "  layers: gqa+dense*4 and gqa+moe*4\n", "  optimiser\n"})
+    REQUIRE_THAT(text, ContainsSubstring(part));
+  REQUIRE(text.find("  optimiser\n") < text.find("Not equal:"));
+  REQUIRE(text.find("  layers: ") > text.find("Not equal:"));
+}
+
+TEST_CASE("comparison: the shipped pairs differ in layers and total parameters alone", "[comparison]") {
+  const std::vector<std::string> experts = {"layers", "parameters"};
+  REQUIRE(unequal(kDense, kMoe) == experts);
+  REQUIRE(unequal(side("configs/dense_124m.yaml", {1}, 1), side("configs/moe_124m.yaml", {1}, 1)) == experts);
+  const auto moa = conditions(side("configs/dense_124m.yaml", {1}, 1), side("configs/moa_moe_124m.yaml", {1}, 1));
+  REQUIRE(find(moa, "active parameters").equal);
+  REQUIRE_FALSE(find(moa, "FLOPs a token").equal);
+}
+
+TEST_CASE("comparison: what makes it unfair", "[comparison]") {
+  const auto changed = [](const std::vector<std::string>& sets) {
+    auto other = kDense;
+    other.config = load_config(kDense.path, sets);
+    return unequal(kDense, other);
+  };
+  using Names = std::vector<std::string>;
+  REQUIRE(unequal(kDense, kDense).empty());
+  REQUIRE(changed({"run.name=other", "train.steps=70", "log.interval=3"}).empty());
+  REQUIRE(changed({"train.seed=1"}) == Names{"tokens of every step"});
+  REQUIRE(changed({"train.micro_batch_size=4"}) == Names{"sequences a pass"});
+  REQUIRE(changed({"optim.lr=1"}) == Names{"optimiser"});
+  REQUIRE(changed({"train.global_batch_tokens=4096"}) == Names{"tokens of every step", "tokens a step", "sequences a pass"});
+  REQUIRE(changed({"data.train=other.bin"}) == Names{"tokens of every step"});
+  REQUIRE(changed({"data.eot_token=-1"}) == Names{"document boundaries"});
+  auto half = kDense;
+  half.numerics.dtype = at::kBFloat16;
+  REQUIRE(unequal(kDense, half) == Names{"precision"});
+}
