@@ -95,7 +95,8 @@ TEST_CASE("the gradients of a tied embedding are summed in fp32") {
   const auto comm = make_single_comm();
   auto config = tiny_config();
   config.tie_word_embeddings = true;
-  nn::Model model(config, at::kBFloat16, *comm, 5);
+  nn::Model model(config, at::kBFloat16, *comm);
+  initialise(model, 5);
   torch::autograd::backward({objective(model, random_batch(2, 4, 11), *comm)}, {});
   const auto grads = model.units()[0]->flat_grads();
   REQUIRE(grads.scalar_type() == at::kFloat);
