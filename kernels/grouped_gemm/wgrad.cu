@@ -1,3 +1,4 @@
+#include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/rows_launch.cuh"
 #include "kernels/grouped_gemm/wgrad_kernel.cuh"
 
@@ -48,6 +49,7 @@ void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
     }
     return;
   }
+  if (args.compute_capability != kHopper) return portable::wgrad(args, stream);
   if (args.a_rows_R && args.b_rows_R) return run<GatheredColumns<2>, GatheredColumns<4>>(args, stream);
   if (args.a_rows_R) return run<GatheredColumns<2>, BulkColumns<4>>(args, stream);
   if (args.b_rows_R) return run<BulkColumns<2>, GatheredColumns<4>>(args, stream);
