@@ -90,6 +90,13 @@ TEST_CASE("grouped_gemm_wgrad: adds to what is there", KERNEL_TAGS) {
   REQUIRE(rounding_errors(run(p, WgradUpdate::kAdd, before, capability), expected) < 1.5);  // rounded twice
 }
 
+TEST_CASE("grouped_gemm_wgrad: the same bits twice", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
+  const Problem p{expert_tables()[0], 72, 136, true, true};
+  const auto before = poisoned<float>(size_t(p.experts.num_experts()) * p.m * p.n);
+  REQUIRE(run(p, WgradUpdate::kStore, before, capability) == run(p, WgradUpdate::kStore, before, capability));
+}
+
 TEST_CASE("grouped_gemm_wgrad: no rows at all", KERNEL_TAGS) {
   const int capability = GENERATE(from_range(kFamilies));
   const Problem p{Experts({0, 0}), 16, 24, true, false};
