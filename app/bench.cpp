@@ -15,7 +15,7 @@ namespace scatterlm {
 namespace {
 
 struct BenchOptions {
-  std::string name, shapes, json, dump;
+  std::string name, shapes, family, json, dump;
   std::string routing = "random";
   int64_t iterations = 0;
 };
@@ -24,6 +24,7 @@ struct BenchOptions {
 std::string command_of(const BenchOptions& options) {
   auto command = fmt::format("scatterlm bench {} --shapes '{}'", options.name, options.shapes);
   if (options.routing != "random") command += " --routing " + options.routing;
+  if (!options.family.empty()) command += " --family " + options.family;
   if (options.iterations > 0) command += fmt::format(" --iterations {}", options.iterations);
   return command;
 }
@@ -36,8 +37,8 @@ void make_folder(const std::string& path) {
 
 std::string describe(const bench::Machine& machine) {
   if (!machine.ceilings) return "CPU, fp32: figures of a CPU say nothing about a GPU";
-  return fmt::format("{}, bf16; ceilings: GEMM {:.0f} TFLOP/s, copy {:.2f} TB/s", machine.gpu, machine.ceilings->gemm_tflops,
-                     machine.ceilings->copy_tbps);
+  return fmt::format("{}, {} kernels, bf16; ceilings: GEMM {:.0f} TFLOP/s, copy {:.2f} TB/s", machine.gpu, machine.family,
+                     machine.ceilings->gemm_tflops, machine.ceilings->copy_tbps);
 }
 
 void run_bench(const BenchOptions& options) {
@@ -46,10 +47,12 @@ void run_bench(const BenchOptions& options) {
   const auto routing = bench::parse_routing(options.routing);
   const auto sources = source_hash(SourceSet::kKernels);
   if (!options.dump.empty() && !whole_op) fail_user("--dump: {} has nothing to dump, moe_mlp has", options.name);
+  if (!options.family.empty() && !whole_op && options.name != "grouped_gemm")
+    fail_user("--family: {} has one kernel for all GPUs", options.name);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
   if (!options.dump.empty()) make_folder(options.dump);
 
-  const auto machine = bench::find_machine();
+  const auto machine = bench::find_machine(options.family);
   if (machine.device.is_cuda()) std::for_each(shapes.begin(), shapes.end(), bench::require_kernel_shape);
   std::cout << describe(machine) << std::endl;
   auto rows = nlohmann::ordered_json::array();
@@ -84,6 +87,12 @@ void add_bench(CLI::App& app, int&) {
       ->required();
   command->add_option("--routing", options->routing, "Experts of the tokens: random, balanced, skewed or one (takes all)")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--family", options->family,
+          "Kernels of the grouped GEMMs: hopper, or portable (mma.sync), which every GPU from compute capability 8.0 on "
+          "runs; without it the GPU's own")
+      ->check(CLI::IsMember({"hopper", "portable"}));
   command->add_option("--iterations", options->iterations, "Runs of each variant; 0 = what fills 0.3 s, from 10 to 100")
       ->capture_default_str()
       ->check(in_range(0, 1000000));

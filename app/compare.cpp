@@ -79,7 +79,7 @@ void compare(const CompareOptions& options) {
   auto first = load(options.first), second = load(options.second);
   require_same_process(options, first.config, second.config);
   const bool on_gpu = first.numerics.device.is_cuda();
-  const auto machine = on_gpu && !options.json.empty() ? bench::find_machine() : bench::Machine{};
+  const auto machine = on_gpu && !options.json.empty() ? bench::find_machine("") : bench::Machine{};
 
   std::cout << describe(first.numerics) << std::endl;
   measure(options, first, second);

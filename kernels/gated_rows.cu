@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(kWarps * 32) gated_rows_bwd_kernel(const __gri
   const auto row = [&](const void* data, const int32_t* rows_R) {
     return static_cast<const uint4*>(data) + (rows_R ? rows_R[m] : m) * (p.n / kColumns);
   };
-  const uint4 *__restrict__ da = row(p.da, nullptr), *__restrict__ x = row(p.x, p.x_rows_R);
-  auto *__restrict__ dx = const_cast<uint4*>(row(p.dx, p.dx_rows_R));
-  auto *__restrict__ x_gated = const_cast<uint4*>(row(p.x_gated, nullptr));
+  const uint4* __restrict__ da = row(p.da, nullptr), * __restrict__ x = row(p.x, p.x_rows_R);
+  auto* __restrict__ dx = const_cast<uint4*>(row(p.dx, p.dx_rows_R));
+  auto* __restrict__ x_gated = const_cast<uint4*>(row(p.x_gated, nullptr));
   float dot = 0;
   for (int64_t chunk = lane; chunk < p.n / kColumns; chunk += 32) {
     const uint4 da_4 = __ldcs(da + chunk), x_4 = x[chunk];

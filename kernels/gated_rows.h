@@ -6,7 +6,8 @@
 
 namespace scatterlm::kernels {
 
-/// No two of da, x, dx, x_gated overlap. For every row m in expert order, with slot i = sorted[m], gate s = gates[i] and the row x of it:
+/// No two of da, x, dx, x_gated overlap. For every row m in expert order, with slot i = sorted[m], gate s = gates[i] and the
+/// row x of it:
 ///   dgates[i] = <da'[m], x>      dx = s da'[m]      x_gated[m] = s x
 struct GatedRowsBwdArgs {
   const void* da;            ///< bf16 [R, n] in expert order

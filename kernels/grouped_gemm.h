@@ -1,11 +1,14 @@
-// Grouped matrix products on Hopper (compute capability 9.0): rows in expert order times the matrix of their expert, bf16
-// inputs, fp32 accumulation. E experts, R rows, T tokens, D model width, F expert width.
+// Grouped matrix products: rows in expert order times the matrix of their expert, bf16 inputs, fp32 accumulation. E experts, R
+// rows, T tokens, D model width, F expert width.
+//
+// Two families of kernels compute the same: one for Hopper (TMA, wgmma), one for every GPU from Ampere on (mma.sync). The
+// compute capability in the arguments decides; the second also runs on a Hopper GPU if told another capability than 9.0.
 //
 // Rows of expert e are offsets[e] .. offsets[e+1]-1. Tiles of 128 rows never span experts: a tile's rows past the end of its
 // expert are computed from zeros or from the next expert's rows and not stored. So the device alone knows how many tiles there
 // are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/schedule.h).
 //
-// Widths are multiples of 8 and pointers of 16 bytes, as the copy engine wants them; any E, R, empty experts included.
+// Widths are multiples of 8 and pointers of 16 bytes, the unit of copies; any E, R, empty experts included.
 // Every function enqueues one kernel and throws KernelError if it cannot.
 #pragma once
 #include <cuda_runtime_api.h>
@@ -18,6 +21,9 @@ namespace scatterlm::kernels {
 
 /// Rows of a tile of grouped GEMMs over rows, the unit of tile_offsets.
 constexpr int kTileRows = 128;
+
+/// The compute capability 9.0.
+constexpr int kHopper = 90;
 
 /// Where the rows of each expert are; made by make_routing (kernels/routing.h), on the device.
 struct ExpertRows {
@@ -36,6 +42,7 @@ struct GroupedGemmArgs {
   int64_t n;                ///< columns of C
   int64_t k;
   int num_sms;                        ///< multiprocessors to use
+  int compute_capability;             ///< kHopper, or any other from 80 on
   const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
 };
 
@@ -57,10 +64,10 @@ struct ActivationBwdArgs {
   void* act_gated;          ///< bf16 [R, F]
   const float* gates;       ///< fp32, one per slot
   const int32_t* sorted_R;  ///< [R] slot of row m
-  float* dgates_partial;    ///< fp32 [R, dgates_partials(F)]: sums over blocks of columns, in row order
+  float* dgates_partial;    ///< fp32 [R, dgates_partials(F, ...)]: sums over blocks of columns, in row order
 };
-/// ceil(F / 256): columns of dgates_partial.
-int64_t dgates_partials(int64_t expert_width);
+/// Columns of dgates_partial: ceil(F / 256) on Hopper, ceil(F / 128) elsewhere.
+int64_t dgates_partials(int64_t expert_width, int compute_capability);
 void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& epilogue,
                                  cudaStream_t stream);
 
@@ -79,6 +86,7 @@ struct WgradArgs {
   WgradOutput output;  ///< type of dw
   WgradUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: dw += (rounded to the type of dw)
   int num_sms;
+  int compute_capability;
 };
 void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream);
 

@@ -1,5 +1,6 @@
-// The instructions of sm_90a that CUDA C++ has no name for, one function each: mbarrier, bulk tensor copies (TMA), cp.async,
-// named barriers, matrix stores and loads of shared memory. Addresses of shared memory are 32-bit (shared state space).
+// The instructions that CUDA C++ has no name for, one function each: mbarrier, bulk tensor copies (TMA), cp.async, named
+// barriers, matrix stores and loads of shared memory. Addresses of shared memory are 32-bit (shared state space). Those of
+// barriers, bulk copies, store_matrices and registers need sm_90a, the others sm_80.
 // PTX ISA 9.0, sections 9.7.9 (data movement), 9.7.13 (barriers). Tests replace this file by tests/kernels/emulated.
 #pragma once
 #include <cuda.h>
@@ -109,6 +110,13 @@ __device__ __forceinline__ void tma_store_wait() {
 __device__ __forceinline__ void copy_16_bytes_async(uint32_t to, const void* from, uint32_t bytes) {
   SCATTERLM_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;", "r"(to), "l"(from), "r"(bytes));
 }
+/// Groups this thread's copies since the last commit.
+__device__ __forceinline__ void copies_commit() { SCATTERLM_PTX("cp.async.commit_group;"); }
+/// Until all but the newest `kPending` groups are in shared memory.
+template <int kPending>
+__device__ __forceinline__ void copies_wait() {
+  SCATTERLM_PTX("cp.async.wait_group %0;", "n"(kPending));
+}
 
 // ---- Four 8x8 matrices of 16-bit elements between the registers of a warp and shared memory; lane l gives the address of
 // row l % 8 of matrix l / 8, and holds elements (l / 4, 2 (l % 4) + {0, 1}) of each.
@@ -122,6 +130,16 @@ __device__ __forceinline__ void load_matrices(uint32_t address, uint32_t (&value
                : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
                : "r"(address)
                : "memory");
+}
+/// The same with each matrix transposed: this lane holds elements (2 (l % 4) + {0, 1}, l / 4).
+__device__ __forceinline__ void load_matrices_transposed(uint32_t address, uint32_t (&value)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t address, uint32_t x) {
+  SCATTERLM_PTX("st.shared.b32 [%0], %1;", "r"(address), "r"(x));
 }
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
   SCATTERLM_PTX("st.shared.v2.f32 [%0], {%1, %2};", "r"(address), "f"(x), "f"(y));

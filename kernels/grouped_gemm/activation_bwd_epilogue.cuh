@@ -1,8 +1,8 @@
 // The epilogue of dA' = dO W2: reads H, writes dH over it, A' = s A, and the partial sums of dS = <dA', A> (grouped_gemm.h).
 //
-// H comes by the copy engine into the buffers that dH leaves from, panel after panel of 64 columns and two panels ahead. A panel
-// is more work than fits beside one block of k, so each takes two steps of 32 columns. All four panels of a tile add to the row
-// sums of dS, which four lanes share.
+// H comes by the copy engine into the buffers that dH leaves from, panel after panel of 64 columns and two panels ahead. A
+// panel is more work than fits beside one block of k, so each takes two steps of 32 columns. All four panels of a tile add to
+// the row sums of dS, which four lanes share.
 #pragma once
 #include "kernels/grouped_gemm/epilogue.cuh"
 
@@ -90,35 +90,13 @@ class ActivationBwdEpilogue {
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) load_matrices(h_buffer(i, half) + offset, h[half]);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t da = packed[i * 16 + group * 4 + j];
-      const float gate = gate_[j & 1];
-      float a[2], dh[kHalves][2];
-#pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        const float da_x = half_of(da, x);
-        const auto f = Policy::Function::evaluate(half_of(h[0][j], x));
-        if constexpr (kHalves == 2) {
-          const float up = half_of(h[1][j], x);
-          a[x] = f.value * up;
-          dh[0][x] = gate * da_x * up * f.slope;
-          dh[1][x] = gate * da_x * f.value;
-        } else {
-          a[x] = f.value;
-          dh[0][x] = gate * da_x * f.slope;
-        }
-        dgate_[j & 1] = fmaf(da_x, a[x], dgate_[j & 1]);
-      }
-      act[j] = pack_bf16(gate * a[0], gate * a[1]);
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) h[half][j] = pack_bf16(dh[half][0], dh[half][1]);
-    }
+    for (int j = 0; j < 4; ++j)
+      act[j] =
+          differentiate_pair<Policy>(packed[i * 16 + group * 4 + j], gate_[j & 1], h[0][j], h[kHalves - 1][j], dgate_[j & 1]);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) store_matrices(h_buffer(i, half) + offset, h[half]);
     store_matrices(act_buffer() + offset, act);
   }
-
-  __device__ static float half_of(uint32_t packed, int x) { return x ? high_bf16(packed) : low_bf16(packed); }
 
   /// The four lanes of a row add their columns in a fixed order.
   __device__ void store_dgates() {

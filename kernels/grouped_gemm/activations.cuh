@@ -59,6 +59,44 @@ struct Plain {
   static constexpr int kHalves = 1;
 };
 
+/// Two neighbouring columns of A = activation(H); `up` is unused if not gated.
+template <class Policy>
+__device__ __forceinline__ uint32_t activate_pair(uint32_t h, uint32_t up) {
+  using F = typename Policy::Function;
+  float low = F::value(low_bf16(h)), high = F::value(high_bf16(h));
+  if constexpr (Policy::kHalves == 2) {
+    low *= low_bf16(up);
+    high *= high_bf16(up);
+  }
+  return pack_bf16(low, high);
+}
+
+/// Two neighbouring columns of backward, from dA' of a row with gate s: dH over h (and up), <dA', A> added to dgate. Returns A'
+/// = s A.
+template <class Policy>
+__device__ __forceinline__ uint32_t differentiate_pair(uint32_t da, float gate, uint32_t& h, uint32_t& up, float& dgate) {
+  const auto half_of = [](uint32_t packed, int x) { return x ? high_bf16(packed) : low_bf16(packed); };
+  float a[2], dh[2], dup[2];
+#pragma unroll
+  for (int x = 0; x < 2; ++x) {
+    const float da_x = half_of(da, x);
+    const auto f = Policy::Function::evaluate(half_of(h, x));
+    if constexpr (Policy::kHalves == 2) {
+      const float up_x = half_of(up, x);
+      a[x] = f.value * up_x;
+      dh[x] = gate * da_x * up_x * f.slope;
+      dup[x] = gate * da_x * f.value;
+    } else {
+      a[x] = f.value;
+      dh[x] = gate * da_x * f.slope;
+    }
+    dgate = fmaf(da_x, a[x], dgate);
+  }
+  h = pack_bf16(dh[0], dh[1]);
+  if constexpr (Policy::kHalves == 2) up = pack_bf16(dup[0], dup[1]);
+  return pack_bf16(gate * a[0], gate * a[1]);
+}
+
 /// visit(policy) for the activation.
 template <class Visit>
 void with_activation(Activation activation, Visit&& visit) {

@@ -185,14 +185,7 @@ class ActivationEpilogue {
  private:
   /// Two neighbouring columns. The up half stands 32 registers behind the gate half.
   __device__ static uint32_t activated(const uint32_t (&packed)[64], int i) {
-    using F = typename Policy::Function;
-    const uint32_t h = packed[i];
-    float low = F::value(low_bf16(h)), high = F::value(high_bf16(h));
-    if constexpr (kHalves == 2) {
-      low *= low_bf16(packed[(i + 32) % 64]);
-      high *= high_bf16(packed[(i + 32) % 64]);
-    }
-    return pack_bf16(low, high);
+    return activate_pair<Policy>(packed[i], packed[(i + 32) % 64]);
   }
 
   const Params& params_;

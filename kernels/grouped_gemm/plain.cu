@@ -1,4 +1,5 @@
 // Grouped GEMMs whose tiles are just stored.
+#include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/rows_launch.cuh"
 
 namespace scatterlm::kernels {
@@ -33,6 +34,7 @@ void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream)
   constexpr const char* kOp = "grouped_gemm_fwd";
   check(kOp, args, c);
   if (args.experts.num_rows == 0) return;
+  if (args.compute_capability != kHopper) return portable::fwd(args, c, stream);
   run<WeightAsStored<1>>(kOp, args, weight_as_stored(kOp, args, 1), c, stream);
 }
 
@@ -40,6 +42,7 @@ void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t strea
   constexpr const char* kOp = "grouped_gemm_dgrad";
   check(kOp, args, c);
   if (args.experts.num_rows == 0) return;
+  if (args.compute_capability != kHopper) return portable::dgrad(args, c, stream);
   run<WeightTransposed>(kOp, args, weight_transposed(kOp, args), c, stream);
 }
 

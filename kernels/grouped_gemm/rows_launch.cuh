@@ -10,8 +10,6 @@
 
 namespace scatterlm::kernels {
 
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 inline void check_operand(const char* op, const char* name, const void* data, int64_t width) {
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0)
     throw KernelError("[" + std::string(op) + "] " + name + " must be aligned to 16 bytes");

@@ -6,7 +6,9 @@
 
 namespace scatterlm::kernels {
 
-constexpr int kTileColumns = 256;
+constexpr int kTileColumns = 256;  ///< of the kernels for Hopper
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// One tile of a grouped GEMM over rows.
 struct RowTile {
@@ -84,7 +86,7 @@ class RowSchedule {
   int expert_, row_tiles_, begin_, end_;  ///< the present expert and its tiles
 };
 
-/// One tile [128, 256] of the gradient of one expert's weight.
+/// One tile of the gradient of one expert's weight.
 struct WgradTile {
   int expert, m_tile, n_tile;
   int row, row_end;  ///< the expert's rows, over which it sums

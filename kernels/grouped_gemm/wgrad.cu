@@ -1,3 +1,4 @@
+#include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/rows_launch.cuh"
 #include "kernels/grouped_gemm/wgrad_kernel.cuh"
 
@@ -55,6 +56,7 @@ void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
     }
     return;
   }
+  if (args.compute_capability != kHopper) return portable::wgrad(args, stream);
   if (!args.a_rows_R && !args.b_rows_R) return run<BulkColumns<2>, BulkColumns<4>>(args, stream);
   if (args.m % 128 == 0 && args.n % kTileColumns == 0) return run_gathered<WholeWidth>(args, stream);
   run_gathered<ClippedWidth>(args, stream);

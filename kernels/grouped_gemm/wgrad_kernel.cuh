@@ -100,8 +100,7 @@ class GatheredColumns {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int index = __shfl_sync(~0u, index_, half_ * 16 + j * 4 + lane_ / 8);
-      const char* from =
-          from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * operand_.row_bytes;
+      const char* from = from_ + static_cast<uint64_t>(static_cast<uint32_t>(max(index, 0))) * operand_.row_bytes;
 #pragma unroll
       for (int box = 0; box < kBoxes; ++box)
         copy_16_bytes_async(to + j * 2048 + box * kBoxBytes, from + box * 128, index < 0 ? 0 : width_.bytes(box));

@@ -29,7 +29,8 @@ kernels::GroupedGemmArgs gemm(const MoeTensors& t, const at::Tensor& a, const at
           .b = b.const_data_ptr(),
           .n = n,
           .k = a.size(1),
-          .num_sms = ops::num_sms(a)};
+          .num_sms = ops::num_sms(a),
+          .compute_capability = ops::compute_capability(a)};
 }
 
 void wgrad(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R, const at::Tensor& b,
@@ -45,7 +46,8 @@ void wgrad(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R,
                                .dw = dw.mutable_data_ptr(),
                                .output = kernels::WgradOutput::kBf16,
                                .update = kernels::WgradUpdate::kStore,
-                               .num_sms = ops::num_sms(a)},
+                               .num_sms = ops::num_sms(a),
+                               .compute_capability = ops::compute_capability(a)},
                               stream);
 }
 
@@ -108,8 +110,8 @@ void allocate_on_gpu(MoeTensors& t) {
   t.routing.tokens_R = poisoned(rows);
   t.routing.tile_offsets_E1 = poisoned(experts + 1);
   t.routing_workspace = at::empty({kernels::routing_workspace_bytes(rows, experts)}, t.in.ids_TK.options().dtype(at::kByte));
-  t.dgates_partial = at::full({rows, kernels::dgates_partials(t.in.shape.width)}, std::numeric_limits<float>::quiet_NaN(),
-                              t.in.gates_TK.options());
+  t.dgates_partial = at::full({rows, kernels::dgates_partials(t.in.shape.width, ops::compute_capability(t.in.x_TD))},
+                              std::numeric_limits<float>::quiet_NaN(), t.in.gates_TK.options());
 }
 
 void launch_on_gpu(MoeKernel kernel, MoeTensors& t) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "lib/bench/timer.h"
+#include "lib/ops/device.h"
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
 
@@ -15,6 +16,8 @@
 
 namespace scatterlm::bench {
 namespace {
+
+constexpr int kPortable = 80, kHopper = 90;  // compute capabilities from which the families are
 
 /// Asks the driver's library, which comes with the driver and is not linked.
 std::string driver_version() {
@@ -45,18 +48,28 @@ Ceilings measure_ceilings(at::Device device) {
 
 }  // namespace
 
-Machine find_machine() {
-  if (gpus().empty()) return {};
+Machine find_machine(const std::string& family) {
+  if (gpus().empty()) {
+    if (!family.empty()) fail_user("--family {}: the kernels are for GPUs, and there is none", family);
+    return {};
+  }
   const Gpu& gpu = gpus().front();
   if (kCudaVersion == 0) fail_user("this program was built with -DSCATTERLM_KERNELS=OFF: it has no kernels to bench");
-  if (gpu.compute_capability != 90)
-    fail_user("{}: the kernels are for compute capability 9.0, this GPU has {}.{}; CUDA_VISIBLE_DEVICES= benches the CPU",
-              gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10);
+  const auto capability = fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10);
+  if (gpu.compute_capability < kPortable)
+    fail_user("{}: the kernels need compute capability 8.0, this GPU has {}; CUDA_VISIBLE_DEVICES= benches the CPU", gpu.name,
+              capability);
+  const std::string own = gpu.compute_capability == kHopper ? "hopper" : "portable";
+  if (family == "hopper" && own != family)
+    fail_user("--family hopper: these kernels are for compute capability 9.0, {} has {}: leave the flag out", gpu.name,
+              capability);
+  if (family == "portable") ops::assume_compute_capability(kPortable);
   const at::Device device(at::kCUDA, 0);
   return {.device = device,
           .gpu = gpu.name,
           .driver = driver_version(),
           .cuda = fmt::format("{}.{}", kCudaVersion / 1000, kCudaVersion % 1000 / 10),
+          .family = family.empty() ? own : family,
           .ceilings = measure_ceilings(device)};
 }
 

@@ -13,6 +13,7 @@ namespace scatterlm::bench {
 struct Machine {
   at::Device device = at::kCPU;
   std::string gpu, driver, cuda;     ///< "NVIDIA H200", "580.159.03", "13.0"; empty on a CPU
+  std::string family;                ///< of the kernels: "hopper", "portable"; empty on a CPU
   std::optional<Ceilings> ceilings;  ///< measured now; nothing on a CPU
 
   int64_t element_bytes() const { return device.is_cuda() ? 2 : 4; }
@@ -20,8 +21,9 @@ struct Machine {
 };
 
 /// The first GPU, whose ceilings it measures: a bfloat16 product of 8192^3 and a copy of 2 GiB; a CPU where there is no GPU.
-/// Throws Error about a GPU without kernels.
-Machine find_machine();
+/// `family`: which kernels ops take from now on, hopper or portable; empty: the GPU's own. Throws Error about a GPU without
+/// kernels, and about --family.
+Machine find_machine(const std::string& family);
 
 /// What LibTorch has allocated on a GPU.
 struct MemoryUse {

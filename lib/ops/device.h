@@ -6,11 +6,14 @@ struct CUstream_st;
 
 namespace scatterlm::ops {
 
-/// Whether kernels can run where this tensor is: on a GPU, in a build that has them.
+/// Whether kernels can run where this tensor is: on a GPU of compute capability 8.0 or later, in a build that has them.
 bool has_kernels(const at::Tensor& x);
 
-/// The same, of compute capability 9.0.
-bool is_hopper(const at::Tensor& x);
+/// That of this tensor's GPU, 90 for 9.0: it decides between families of kernels.
+int compute_capability(const at::Tensor& x);
+
+/// For tests and benchmarks: takes every GPU for one of this compute capability from now on; 0: for what it is.
+void assume_compute_capability(int capability);
 
 /// Where kernels on this tensor are enqueued (a cudaStream_t).
 CUstream_st* current_stream(const at::Tensor& x);

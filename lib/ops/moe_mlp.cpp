@@ -3,16 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <mutex>
-
-#include "lib/ops/device.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
-#include "lib/ops/moe_mlp_hopper.h"
+#include "lib/ops/moe_mlp_kernels.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
-#include "lib/util/log/log.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -77,12 +73,7 @@ at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tenso
                    const Routing& routing, Activation kind) {
   check(x_TD, w1, w2, gates_TK, routing, kind);
 #ifdef SCATTERLM_KERNELS
-  if (hopper_takes_moe_mlp(x_TD, w1, w2, routing)) return moe_mlp_hopper(x_TD, w1, w2, gates_TK, routing, kind);
-  if (x_TD.is_cuda() && !is_hopper(x_TD)) {
-    static std::once_flag warned;
-    std::call_once(warned,
-                   [] { log_warning("[moe_mlp] has kernels for compute capability 9.0; on this GPU LibTorch's run instead"); });
-  }
+  if (kernels_take_moe_mlp(x_TD, w1, w2, routing)) return moe_mlp_on_kernels(x_TD, w1, w2, gates_TK, routing, kind);
 #endif
   return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.inverse_R,
                                routing.offsets_E1, static_cast<int64_t>(kind));

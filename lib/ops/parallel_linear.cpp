@@ -5,7 +5,7 @@
 
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
-#include "lib/ops/parallel_linear_hopper.h"
+#include "lib/ops/parallel_linear_kernels.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
@@ -91,8 +91,8 @@ at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const 
   const auto rows = x.contiguous();
   const auto gates = gates_TK ? std::optional(gates_TK->contiguous()) : std::nullopt;
 #ifdef SCATTERLM_KERNELS
-  if (hopper_takes_parallel_linear(rows, weight, routing))
-    return parallel_linear_hopper(rows, weight, routing, in_order, out_order, gates);
+  if (kernels_take_parallel_linear(rows, weight, routing))
+    return parallel_linear_on_kernels(rows, weight, routing, in_order, out_order, gates);
 #endif
   return ParallelLinearFunction::apply(rows, weight, gates, routing.sorted_R, routing.inverse_R, routing.offsets_E1,
                                        in_order == RowOrder::kToken, out_order == RowOrder::kToken);

@@ -52,6 +52,13 @@ def test_an_evidence_file_names_program_and_command(scatterlm, tmp_path):
     assert [(row["T"], row["kernel"]) for row in content["rows"]] == [(40, "o"), (40, "dx"), (8, "o"), (8, "dx")]
 
 
+def test_a_family_of_kernels_needs_a_gpu(scatterlm):
+    result = scatterlm("bench", "grouped_gemm", "--shapes", SHAPE, "--family", "portable")
+    assert result.returncode == 2 and "error: --family portable: the kernels are for GPUs, and there is none\n" in result.stderr
+    result = scatterlm("bench", "routing", "--shapes", SHAPE, "--family", "portable")
+    assert result.returncode == 2 and "error: --family: routing has one kernel for all GPUs\n" in result.stderr
+
+
 def test_a_file_that_cannot_be_written_is_found_before_measuring(scatterlm, tmp_path):
     result = scatterlm("bench", "routing", "--shapes", "published", "--json", tmp_path / "no/such.json")
     assert result.returncode == 2 and result.stdout == "" and len(result.stderr.splitlines()) == 1

@@ -49,15 +49,16 @@ struct Layer {
 }  // namespace
 
 TEST_CASE("grouped_gemm_activation_fwd: values", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const auto kind = GENERATE(from_range(activations()));
   const auto shape = GENERATE(Shape{72, 8}, Shape{200, 136}, Shape{64, 256});
   const Layer layer(Experts({0, 130, 0, 64, 1, 127}), kind, shape);
-  INFO("activation " << int(kind) << ", D " << shape.model << ", F " << shape.width);
+  INFO("capability " << capability << ", activation " << int(kind) << ", D " << shape.model << ", F " << shape.width);
   const DeviceExperts device(layer.experts);
   const Buffer<Bf16> x(layer.x), w1(layer.w1), h(layer.rows * layer.halves * shape.width), act(layer.rows * shape.width);
   const Buffer<int32_t> tokens(layer.tokens);
-  grouped_gemm_activation_fwd({device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3}, kind, h.data(),
-                              act.data(), nullptr);
+  grouped_gemm_activation_fwd({device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability}, kind,
+                              h.data(), act.data(), nullptr);
   const auto expected =
       oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w1, layer.halves * shape.width, shape.model, false);
   REQUIRE(rounding_errors(h.host(), expected) < 1.2);
@@ -65,17 +66,18 @@ TEST_CASE("grouped_gemm_activation_fwd: values", KERNEL_TAGS) {
 }
 
 TEST_CASE("grouped_gemm_activation_bwd: values", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const auto kind = GENERATE(from_range(activations()));
   const auto shape = GENERATE(Shape{72, 8}, Shape{200, 136}, Shape{264, 520});
   const Layer layer(Experts({0, 130, 0, 64, 1, 127}), kind, shape);
-  INFO("activation " << int(kind) << ", D " << shape.model << ", F " << shape.width);
+  INFO("capability " << capability << ", activation " << int(kind) << ", D " << shape.model << ", F " << shape.width);
   const auto h_in = randn(layer.rows * layer.halves * shape.width, 9);
   const DeviceExperts device(layer.experts);
   const Buffer<Bf16> d_out(layer.x), w2(layer.w2), h(h_in), act_gated(layer.rows * shape.width);
   const Buffer<int32_t> tokens(layer.tokens), sorted(layer.sorted);
-  const Buffer<float> gates(layer.gates), partial(layer.rows * dgates_partials(shape.width));
-  grouped_gemm_activation_bwd({device.rows, d_out.data(), tokens.data(), w2.data(), shape.width, shape.model, 3}, kind,
-                              {h.data(), act_gated.data(), gates.data(), sorted.data(), partial.data()}, nullptr);
+  const Buffer<float> gates(layer.gates), partial(layer.rows * dgates_partials(shape.width, capability));
+  grouped_gemm_activation_bwd({device.rows, d_out.data(), tokens.data(), w2.data(), shape.width, shape.model, 3, capability},
+                              kind, {h.data(), act_gated.data(), gates.data(), sorted.data(), partial.data()}, nullptr);
 
   auto da = oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w2, shape.width, shape.model, true);
   for (auto& value : da) value = oracle::round_bf16(value);
@@ -86,7 +88,7 @@ TEST_CASE("grouped_gemm_activation_bwd: values", KERNEL_TAGS) {
   REQUIRE(relative_error(act_gated.host(), expected.act_gated) < kProductError);
   const auto partials = partial.host();
   std::vector<float> dgates(layer.rows);
-  for (size_t i = 0; i < partials.size(); ++i) dgates[i / dgates_partials(shape.width)] += partials[i];
+  for (size_t i = 0; i < partials.size(); ++i) dgates[i / dgates_partials(shape.width, capability)] += partials[i];
   REQUIRE(relative_error(dgates, expected.dgates) < kProductError);
 }
 

@@ -120,6 +120,9 @@ inline double rounding_errors(const std::vector<Bf16>& actual, const std::vector
   return relative_error(actual, exact) / std::max(relative_error(rounded, exact), 1e-3);
 }
 
+/// A compute capability of each family of grouped GEMMs.
+inline const std::vector<int> kFamilies = {80, kHopper};
+
 /// Rows in expert order with these counts.
 struct Experts {
   explicit Experts(const std::vector<int>& counts) : counts(counts) {

@@ -28,29 +28,33 @@ struct Inputs {
   std::vector<int32_t> rows;
 };
 
-std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms) {
+std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability) {
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(in.a), b(in.b);
   const Buffer<int32_t> rows(in.rows);
   const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
-  gemm({device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms}, c.data(), nullptr);
+  gemm({device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability}, c.data(),
+       nullptr);
   return c.host();
 }
 
 }  // namespace
 
 TEST_CASE("grouped_gemm: values", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const auto experts = GENERATE(from_range(expert_tables()));
   const auto w = GENERATE(from_range(widths()));
   const bool gathered = GENERATE(false, true), transposed = GENERATE(false, true);
-  INFO("rows " << experts.num_rows() << ", n " << w.n << ", k " << w.k << ", gathered " << gathered << ", transposed "
-               << transposed);
+  INFO("capability " << capability << ", rows " << experts.num_rows() << ", n " << w.n << ", k " << w.k << ", gathered "
+                     << gathered << ", transposed " << transposed);
   const Inputs in(experts, w, gathered);
   const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
-  REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3), expected) < 1.2);
+  REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3, capability), expected) <
+          1.2);
 }
 
 TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const auto experts = GENERATE(from_range(expert_tables()));
   const auto w = GENERATE(Widths{8, 8}, Widths{328, 200});
   const bool gathered = GENERATE(false, true), transposed = GENERATE(false, true);
@@ -61,7 +65,7 @@ TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(in.a), b(in.b), c((rows + spare) * w.n);
   const Buffer<int32_t> a_rows(in.rows), c_rows(places);
-  GroupedGemmArgs args{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3};
+  GroupedGemmArgs args{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3, capability};
   args.c_rows_R = c_rows.data();
   (transposed ? grouped_gemm_dgrad : grouped_gemm_fwd)(args, c.data(), nullptr);
 
@@ -79,14 +83,16 @@ TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
 }
 
 TEST_CASE("grouped_gemm: the same bits on any number of blocks, twice", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const auto experts = expert_tables()[0];
   const Widths w{328, 200};
   const Inputs in(experts, w, true);
-  const auto first = run(grouped_gemm_fwd, experts, w, in, 1);
-  for (const int num_sms : {1, 4, 132}) REQUIRE(run(grouped_gemm_fwd, experts, w, in, num_sms) == first);
+  const auto first = run(grouped_gemm_fwd, experts, w, in, 1, capability);
+  for (const int num_sms : {1, 4, 132}) REQUIRE(run(grouped_gemm_fwd, experts, w, in, num_sms, capability) == first);
 }
 
 TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
   const Widths w{264, 72};
   for (const auto& experts : {Experts({0, 0}), Experts(std::vector<int>(300, 0)), [] {
                                 std::vector<int> counts(700, 0);
@@ -95,16 +101,16 @@ TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
                               }()}) {
     const Inputs in(experts, w, false);
     const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
-    const auto actual = run(grouped_gemm_fwd, experts, w, in, 2);
+    const auto actual = run(grouped_gemm_fwd, experts, w, in, 2, capability);
     REQUIRE((experts.num_rows() == 0 || rounding_errors(actual, expected) < 1.2));
   }
 }
 
-TEST_CASE("grouped_gemm: what the copy engine cannot take is refused", KERNEL_TAGS) {
+TEST_CASE("grouped_gemm: what cannot be copied in pieces of 16 bytes is refused", KERNEL_TAGS) {
   const Experts experts({4});
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(size_t{256}), b(size_t{256}), c(size_t{256});
-  const GroupedGemmArgs good{device.rows, a.data(), nullptr, b.data(), 8, 16, 1};
+  const GroupedGemmArgs good{device.rows, a.data(), nullptr, b.data(), 8, 16, 1, kHopper};
   auto odd = good;
   odd.k = 12;
   REQUIRE_THROWS_WITH(grouped_gemm_fwd(odd, c.data(), nullptr),

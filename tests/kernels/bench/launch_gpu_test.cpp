@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "lib/bench/kernels_alone.h"
+#include "lib/ops/device.h"
 #include "tests/catch.h"
 
 namespace scatterlm::bench {
@@ -18,6 +19,7 @@ MoeInputs bfloat16_inputs(const MoeShape& shape, RoutingPattern pattern) {
 }  // namespace
 
 TEST_CASE("launch_gpu: every kernel does what the benchmark takes it for", "[launch_gpu]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto shape = GENERATE(MoeShape{.tokens = 131, .model = 72, .width = 264, .experts = 6, .top_k = 2},
                               MoeShape{.tokens = 1, .model = 8, .width = 16, .experts = 3, .top_k = 3});
   const auto pattern = GENERATE(RoutingPattern::kRandom, RoutingPattern::kOne);

@@ -28,6 +28,10 @@ struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
 
+struct alignas(8) float2 {
+  float x, y;
+};
+
 inline emulated::Index& threadIdx = emulated::thread_index;
 inline emulated::Index& blockIdx = emulated::block_index;
 inline emulated::Index& blockDim = emulated::block_dim;

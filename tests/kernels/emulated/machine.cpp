@@ -31,6 +31,14 @@ struct Warp {
   uint64_t values[2][32] = {};
   int arrived = 0;
   uint64_t generation = 0;
+
+  struct Product {
+    Fragments lanes[32];
+    int arrived = 0;
+  };
+  std::deque<Product> products;  ///< begun by some lane
+  size_t products_done = 0;
+  size_t products_of_lane[32] = {};
 };
 
 struct Thread {
@@ -40,8 +48,8 @@ struct Thread {
   std::function<bool()> ready;  ///< what it waits for; empty: nothing
   std::string waits_for;
   Operations copies;
-  Operations open[2];
-  std::deque<Operations> groups[2];
+  Operations open[kQueues];
+  std::deque<Operations> groups[kQueues];
 };
 
 struct Machine {
@@ -216,6 +224,18 @@ const uint64_t* warp_exchange(uint64_t value) {
   return values;
 }
 
+void warp_product(const Fragments& part, void (*product)(const Fragments* lanes)) {
+  auto& warp = machine().warps[machine().current / 32];
+  const size_t lane = machine().current % 32, index = warp.products_of_lane[lane]++ - warp.products_done;
+  if (index == warp.products.size()) warp.products.emplace_back();
+  auto& mine = warp.products[index];
+  mine.lanes[lane] = part;
+  if (++mine.arrived < 32) return;
+  product(mine.lanes);  // the oldest: nobody joins a product before the one before it
+  warp.products.pop_front();
+  ++warp.products_done;
+}
+
 void later(std::function<void()> operation) { machine().in_flight.push_back(std::move(operation)); }
 
 void copy_later(std::function<void()> copy) { self().copies.push_back(std::move(copy)); }
@@ -226,6 +246,12 @@ void arrive_after_copies(uint32_t barrier) {
     barrier_arrive(barrier);
   });
   self().copies.clear();
+}
+
+void commit_copies() {
+  for (auto& copy : self().copies) enqueue(Queue::kCopies, std::move(copy));
+  self().copies.clear();
+  commit(Queue::kCopies);
 }
 
 void enqueue(Queue queue, std::function<void()> operation) {

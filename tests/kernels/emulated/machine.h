@@ -42,12 +42,23 @@ const uint64_t* warp_exchange(uint64_t value);
 /// Some time later, in any order.
 void later(std::function<void()> operation);
 
-/// Copies of this thread (cp.async) that its next barrier_arrive_after_copies waits for.
+/// Copies of this thread (cp.async): they end with the barrier that counts them, or are the next group of kCopies.
 void copy_later(std::function<void()> copy);
 void arrive_after_copies(uint32_t barrier);
+void commit_copies();
+
+/// The part of one lane in a product of its warp: fragments of the operands and where its elements of the result are.
+struct Fragments {
+  uint32_t a[4], b[2];
+  float* d;
+};
+/// A product of the warp. Nobody waits: who comes last runs `product` with the parts of all 32 lanes, and the others may read
+/// their results when they have met it somewhere.
+void warp_product(const Fragments& part, void (*product)(const Fragments* lanes));
 
 /// Operations of this thread in groups: a wait runs all but the newest groups, in order.
-enum class Queue { kStores, kProducts };
+enum class Queue { kStores, kProducts, kCopies };
+constexpr int kQueues = 3;
 void enqueue(Queue queue, std::function<void()> operation);
 void commit(Queue queue);
 void wait(Queue queue, int pending);

@@ -2,6 +2,7 @@
 #include "tests/kernels/emulated/machine.h"
 
 #include "kernels/device/launch.cuh"
+#include "kernels/device/mma.cuh"
 #include "kernels/device/ptx.cuh"
 #include "kernels/device/shared_matrix.cuh"
 #include "kernels/device/tensor_map.h"
@@ -55,7 +56,64 @@ void load_and_read(LoadParams p) {
   std::memcpy(p.out + 1, emulated::shared(box + swizzled(3, 7)), 2);
 }
 
+struct GroupParams {
+  const char* from;
+  int* seen;  ///< after waits that leave 2, 1 and 0 groups
+};
+
+/// Two groups of one copy each.
+void copy_in_groups(GroupParams p) {
+  const uint32_t buffer = shared_address(dynamic_shared<void>());
+  store_shared_zeros(buffer);
+  store_shared_zeros(buffer + 16);
+  for (int i = 0; i < 2; ++i) {
+    copy_16_bytes_async(buffer + i * 16, p.from, 16);
+    copies_commit();
+  }
+  const auto arrived = [&] { return *emulated::shared(buffer) + *emulated::shared(buffer + 16); };
+  copies_wait<2>();
+  p.seen[0] = arrived();
+  copies_wait<1>();
+  p.seen[1] = arrived();
+  copies_wait<0>();
+  p.seen[2] = arrived();
+}
+
+/// D = A B of one warp, from and to fragments as device/mma.cuh lays them out.
+void multiply_once(double* error) {
+  const int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4 * 2;
+  const auto a_of = [](int row, int k) { return float((row * 5 + k * 3) % 7 - 3); };
+  const auto b_of = [](int k, int n) { return float((k * 2 + n * 5) % 9 - 4); };
+  uint32_t a[4], b[2];
+  for (int i = 0; i < 4; ++i) {
+    const int row = g + i % 2 * 8, k = t + i / 2 * 8;
+    a[i] = pack_bf16(a_of(row, k), a_of(row, k + 1));
+  }
+  for (int i = 0; i < 2; ++i) b[i] = pack_bf16(b_of(t + i * 8, g), b_of(t + i * 8 + 1, g));
+  float d[4] = {1, 1, 1, 1};
+  mma_m16n8k16(d, a, b[0], b[1]);
+  __syncwarp();
+  for (int i = 0; i < 4; ++i) {
+    double sum = 1;
+    for (int k = 0; k < 16; ++k) sum += a_of(g + i / 2 * 8, k) * b_of(k, t + i % 2);
+    *error += std::abs(sum - d[i]);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("machine: cp.async arrives when its group is waited for, not before", "[machine]") {
+  const std::vector<char> from(16, 1);
+  std::vector<int> seen(3);
+  launch<GroupParams>("test", copy_in_groups, 1, 1, 128, {from.data(), seen.data()}, nullptr);
+  REQUIRE(seen == std::vector<int>{0, 1, 2});
+}
+
+TEST_CASE("machine: the product of a warp", "[machine]") {
+  double error = 0;
+  launch<double*>("test", multiply_once, 1, 32, 128, &error, nullptr);
+  REQUIRE(error == 0);
+}
 
 TEST_CASE("machine: a buffer that is reused too early has the wrong values", "[machine]") {
   for (const bool wait : {true, false}) {

@@ -1,10 +1,18 @@
-// In place of lib/ops/device.cpp: CPU tensors are on a Hopper GPU of three multiprocessors.
+// In place of lib/ops/device.cpp: CPU tensors are on a GPU of three multiprocessors, Hopper unless said otherwise.
 #include "lib/ops/device.h"
 
+#include "kernels/grouped_gemm.h"
+
 namespace scatterlm::ops {
+namespace {
+
+int assumed_capability = 0;
+
+}  // namespace
 
 bool has_kernels(const at::Tensor&) { return true; }
-bool is_hopper(const at::Tensor&) { return true; }
+int compute_capability(const at::Tensor&) { return assumed_capability ? assumed_capability : kernels::kHopper; }
+void assume_compute_capability(int capability) { assumed_capability = capability; }
 CUstream_st* current_stream(const at::Tensor&) { return nullptr; }
 int num_sms(const at::Tensor&) { return 3; }
 

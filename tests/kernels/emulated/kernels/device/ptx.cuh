@@ -139,6 +139,12 @@ inline void copy_16_bytes_async(uint32_t to, const void* from, uint32_t bytes) {
   });
 }
 
+inline void copies_commit() { emulated::commit_copies(); }
+template <int kPending>
+void copies_wait() {
+  emulated::wait(emulated::Queue::kCopies, kPending);
+}
+
 /// Element pair of this lane in matrix i: the row's address comes from lane 8 i + lane / 4.
 inline char* matrix_pair(const uint64_t* addresses, int i) {
   const unsigned lane = threadIdx.x % 32;
@@ -152,6 +158,18 @@ inline void load_matrices(uint32_t address, uint32_t (&value)[4]) {
   const auto* addresses = emulated::warp_exchange(address);
   for (int i = 0; i < 4; ++i) std::memcpy(&value[i], matrix_pair(addresses, i), 4);
 }
+/// Row r of matrix i comes from lane 8 i + r; this lane takes column lane / 4 of two rows.
+inline void load_matrices_transposed(uint32_t address, uint32_t (&value)[4]) {
+  const auto* addresses = emulated::warp_exchange(address);
+  const unsigned lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) {
+    uint16_t half[2];
+    for (int j = 0; j < 2; ++j)
+      std::memcpy(&half[j], emulated::shared(static_cast<uint32_t>(addresses[8 * i + lane % 4 * 2 + j])) + lane / 4 * 2, 2);
+    value[i] = half[0] | uint32_t{half[1]} << 16;
+  }
+}
+inline void store_shared(uint32_t address, uint32_t x) { std::memcpy(emulated::shared(address), &x, 4); }
 inline void store_shared(uint32_t address, float x, float y) {
   std::memcpy(emulated::shared(address), &x, 4);
   std::memcpy(emulated::shared(address + 4), &y, 4);

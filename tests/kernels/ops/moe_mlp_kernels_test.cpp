@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function_hook.h>
 
+#include "lib/ops/device.h"
 #include "tests/catch.h"
 #include "tests/ops/expert_cases.h"
 #include "tests/ops/reference.h"
@@ -42,7 +43,7 @@ std::vector<ExpertCase> cases() {
           {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 40, .width = 32}};
 }
 
-test::Op hopper(const ExpertCase& c, Activation kind) {
+test::Op op_for(const ExpertCase& c, Activation kind) {
   return [=, routing = ops::make_routing(c.ids(), c.experts)](const Tensors& x) {
     return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind);
   };
@@ -60,21 +61,24 @@ struct CountCalls : torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-TEST_CASE("moe_mlp_hopper: values and gradients within twice the error of plain LibTorch", "[moe_mlp]") {
+TEST_CASE("moe_mlp on kernels: values and gradients within twice the error of plain LibTorch", "[moe_mlp]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto c = GENERATE(from_range(cases()));
   INFO(c.name);
-  test::require_low_precision(hopper(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
+  test::require_low_precision(op_for(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
                               make_inputs(c, Activation::kSwiglu), {.dtype = at::kBFloat16, .wide = {3}});
 }
 
-TEST_CASE("moe_mlp_hopper: every activation", "[moe_mlp]") {
+TEST_CASE("moe_mlp on kernels: every activation", "[moe_mlp]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto kind = GENERATE(Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu);
   const auto c = cases()[0];
-  test::require_low_precision(hopper(c, kind), reference_for(c, kind), make_inputs(c, kind),
+  test::require_low_precision(op_for(c, kind), reference_for(c, kind), make_inputs(c, kind),
                               {.dtype = at::kBFloat16, .wide = {3}});
 }
 
-TEST_CASE("moe_mlp_hopper: gradients are added straight into fp32 buffers", "[moe_mlp]") {
+TEST_CASE("moe_mlp on kernels: gradients are added straight into fp32 buffers", "[moe_mlp]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto c = cases()[0];
   auto inputs = make_inputs(c, Activation::kSwiglu);
   for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
@@ -87,14 +91,14 @@ TEST_CASE("moe_mlp_hopper: gradients are added straight into fp32 buffers", "[mo
     torch::autograd::impl::set_post_acc_grad_hooks(inputs[i], std::make_unique<CountCalls>(calls));
   }
   const auto* data = inputs[1].grad().const_data_ptr();
-  const auto out = hopper(c, Activation::kSwiglu)(inputs);
+  const auto out = op_for(c, Activation::kSwiglu)(inputs);
   out.backward(at::ones_like(out));
   REQUIRE(calls == 2);
   REQUIRE(inputs[1].grad().const_data_ptr() == data);
 
   auto leaves = inputs;
   for (const int i : {1, 2}) leaves[i] = inputs[i].detach().clone().requires_grad_();  // without a gradient: bf16 comes back
-  const auto again = hopper(c, Activation::kSwiglu)(leaves);
+  const auto again = op_for(c, Activation::kSwiglu)(leaves);
   const auto grads = torch::autograd::grad({again}, {leaves[1], leaves[2]}, {at::ones_like(again)});
   for (const int i : {1, 2}) {
     const auto sum = inputs[i].grad() - 1, rounded = grads[i - 1].to(at::kFloat);
@@ -103,13 +107,13 @@ TEST_CASE("moe_mlp_hopper: gradients are added straight into fp32 buffers", "[mo
   }
 }
 
-TEST_CASE("moe_mlp_hopper: a second backward is refused", "[moe_mlp]") {
+TEST_CASE("moe_mlp on kernels: a second backward is refused", "[moe_mlp]") {
   const auto c = cases()[2];
   auto inputs = make_inputs(c, Activation::kSwiglu);
   for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
   inputs[0].requires_grad_();
   inputs[3] = inputs[3].to(at::kFloat);
-  const auto out = hopper(c, Activation::kSwiglu)(inputs);
+  const auto out = op_for(c, Activation::kSwiglu)(inputs);
   out.backward(at::ones_like(out), /*retain_graph=*/true);
   REQUIRE_THROWS_WITH(out.backward(at::ones_like(out)),
                       ContainsSubstring("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation"));

@@ -1,4 +1,4 @@
-#include "lib/ops/parallel_linear_hopper.h"
+#include "lib/ops/parallel_linear_kernels.h"
 
 #ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/gated_rows.h"
-#include "lib/ops/hopper.h"
+#include "lib/ops/expert_gemms.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -28,7 +28,7 @@ struct Lists {
 };
 
 /// With gates s, da' = dO W, dx = s da', ds = <da', x>, dW = sum of dO[t]^T (s x): no product is kept.
-class HopperParallelLinear : public torch::autograd::Function<HopperParallelLinear> {
+class KernelParallelLinear : public torch::autograd::Function<KernelParallelLinear> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& gates_TK, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
@@ -39,13 +39,13 @@ class HopperParallelLinear : public torch::autograd::Function<HopperParallelLine
     ctx->saved_data["tokens_in"] = tokens_in;
     ctx->saved_data["tokens_out"] = tokens_out;
     const int64_t rows = sorted_R.size(0), width = weight.size(1);
-    const HopperRows hopper(x, offsets_E1, tile_offsets_E1, rows);
+    const ExpertGemms gemms(x, offsets_E1, tile_offsets_E1, rows);
     const Lists lists(x, sorted_R, tokens_R, tokens_in, tokens_out, gates_TK.has_value());
     auto y = at::empty({rows, width}, x.options());
-    auto product = hopper.times(x, lists.in, weight, width);
+    auto product = gemms.times(x, lists.in, weight, width);
     if (!gates_TK) product.c_rows_R = lists.out;
-    kernels::grouped_gemm_fwd(product, y.mutable_data_ptr(), hopper.stream);
-    return gates_TK ? hopper.sum_slots(y, inverse_R, gates_TK->size(1), gates_TK->const_data_ptr<float>()) : y;
+    kernels::grouped_gemm_fwd(product, y.mutable_data_ptr(), gemms.stream);
+    return gates_TK ? gemms.sum_slots(y, inverse_R, gates_TK->size(1), gates_TK->const_data_ptr<float>()) : y;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -54,14 +54,14 @@ class HopperParallelLinear : public torch::autograd::Function<HopperParallelLine
     const at::Tensor &x = saved[0], &weight = saved[1], &gates_TK = saved[2], &sorted_R = saved[3], &inverse_R = saved[5];
     const bool tokens_in = ctx->saved_data["tokens_in"].toBool(), gated = gates_TK.defined();
     const int64_t rows = sorted_R.size(0);
-    const HopperRows hopper(x, saved[6], saved[7], rows);
+    const ExpertGemms gemms(x, saved[6], saved[7], rows);
     const Lists lists(x, sorted_R, saved[4], tokens_in, ctx->saved_data["tokens_out"].toBool(), gated);
     const auto dout = grads[0].contiguous();
 
-    auto product = hopper.times(dout, lists.out, weight, weight.size(2));
+    auto product = gemms.times(dout, lists.out, weight, weight.size(2));
     if (!gated && !lists.shared) product.c_rows_R = lists.in;
     auto dx = at::empty({rows, weight.size(2)}, x.options());
-    kernels::grouped_gemm_dgrad(product, dx.mutable_data_ptr(), hopper.stream);
+    kernels::grouped_gemm_dgrad(product, dx.mutable_data_ptr(), gemms.stream);
     at::Tensor dgates_TK, dweight;
     if (gated) {
       dgates_TK = at::empty_like(gates_TK);
@@ -77,28 +77,28 @@ class HopperParallelLinear : public torch::autograd::Function<HopperParallelLine
                                .dgates = dgates_TK.mutable_data_ptr<float>(),
                                .num_rows = rows,
                                .n = dx.size(1)},
-                              hopper.stream);
+                              gemms.stream);
       dweight =
-          hopper.weight_gradient(weight, {.a = dout.const_data_ptr(), .a_rows_R = lists.out, .b = x_gated.const_data_ptr()});
+          gemms.weight_gradient(weight, {.a = dout.const_data_ptr(), .a_rows_R = lists.out, .b = x_gated.const_data_ptr()});
     } else {
-      dweight = hopper.weight_gradient(
+      dweight = gemms.weight_gradient(
           weight, {.a = dout.const_data_ptr(), .a_rows_R = lists.out, .b = x.const_data_ptr(), .b_rows_R = lists.in});
     }
-    if (lists.shared) dx = hopper.sum_slots(dx, inverse_R, x.size(0) == 0 ? 1 : rows / x.size(0), nullptr);
+    if (lists.shared) dx = gemms.sum_slots(dx, inverse_R, x.size(0) == 0 ? 1 : rows / x.size(0), nullptr);
     return {dx, dweight, dgates_TK, {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-bool hopper_takes_parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing) {
-  return hopper_takes(x) && hopper_takes(weight) && weight.size(1) % 8 == 0 && routing.tile_offsets_E1.defined();
+bool kernels_take_parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing) {
+  return kernels_take(x) && kernels_take(weight) && weight.size(1) % 8 == 0 && routing.tile_offsets_E1.defined();
 }
 
-at::Tensor parallel_linear_hopper(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
-                                  RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
+at::Tensor parallel_linear_on_kernels(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
+                                      RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
   const c10::DeviceGuard guard(x.device());
-  return HopperParallelLinear::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
+  return KernelParallelLinear::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
                                      routing.offsets_E1, routing.tile_offsets_E1, in_order == RowOrder::kToken,
                                      out_order == RowOrder::kToken);
 }

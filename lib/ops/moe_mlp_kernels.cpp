@@ -1,11 +1,11 @@
-#include "lib/ops/moe_mlp_hopper.h"
+#include "lib/ops/moe_mlp_kernels.h"
 
 #ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "lib/ops/hopper.h"
+#include "lib/ops/expert_gemms.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -13,24 +13,24 @@ namespace {
 
 /// Formulas in moe_mlp.cpp. The pre-activation is kept outside of the saved variables, so that backward can overwrite and free
 /// it.
-class HopperMoeMlp : public torch::autograd::Function<HopperMoeMlp> {
+class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
                             const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
                             const at::Tensor& tokens_R, const at::Tensor& inverse_R, const at::Tensor& offsets_E1,
                             const at::Tensor& tile_offsets_E1, int64_t kind) {
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
-    const HopperRows hopper(x_TD, offsets_E1, tile_offsets_E1, rows);
+    const ExpertGemms gemms(x_TD, offsets_E1, tile_offsets_E1, rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
     auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
-    kernels::grouped_gemm_activation_fwd(hopper.times(x_TD, tokens, w1, width), static_cast<kernels::Activation>(kind),
-                                         h.mutable_data_ptr(), act_RF.mutable_data_ptr(), hopper.stream);
+    kernels::grouped_gemm_activation_fwd(gemms.times(x_TD, tokens, w1, width), static_cast<kernels::Activation>(kind),
+                                         h.mutable_data_ptr(), act_RF.mutable_data_ptr(), gemms.stream);
     ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tile_offsets_E1});
     ctx->saved_data["kind"] = kind;
     ctx->saved_data["h"] = std::move(h);
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-    kernels::grouped_gemm_fwd(hopper.times(act_RF, nullptr, w2, x_TD.size(1)), y_RD.mutable_data_ptr(), hopper.stream);
-    return hopper.sum_slots(y_RD, inverse_R, gates_TK.size(1), gates_TK.const_data_ptr<float>());
+    kernels::grouped_gemm_fwd(gemms.times(act_RF, nullptr, w2, x_TD.size(1)), y_RD.mutable_data_ptr(), gemms.stream);
+    return gemms.sum_slots(y_RD, inverse_R, gates_TK.size(1), gates_TK.const_data_ptr<float>());
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -42,32 +42,32 @@ class HopperMoeMlp : public torch::autograd::Function<HopperMoeMlp> {
     const at::Tensor &x_TD = saved[0], &w1 = saved[1], &w2 = saved[2], &gates_TK = saved[3], &sorted_R = saved[4],
                      &tokens_R = saved[5], &inverse_R = saved[6];
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
-    const HopperRows hopper(x_TD, saved[7], saved[8], rows);
+    const ExpertGemms gemms(x_TD, saved[7], saved[8], rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
     const auto do_TD = grads[0].contiguous();
 
     auto act_gated_RF = at::empty({rows, width}, x_TD.options());
-    const auto partial = at::empty({rows, kernels::dgates_partials(width)}, gates_TK.options());
+    const auto partial = at::empty({rows, kernels::dgates_partials(width, gemms.capability)}, gates_TK.options());
     kernels::grouped_gemm_activation_bwd(
-        hopper.times(do_TD, tokens, w2, width), static_cast<kernels::Activation>(ctx->saved_data["kind"].toInt()),
+        gemms.times(do_TD, tokens, w2, width), static_cast<kernels::Activation>(ctx->saved_data["kind"].toInt()),
         {h.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates_TK.const_data_ptr<float>(),
          sorted_R.const_data_ptr<int32_t>(), partial.mutable_data_ptr<float>()},
-        hopper.stream);
+        gemms.stream);
     auto dgates_TK = at::empty_like(gates_TK);
     kernels::sum_dgates({partial.const_data_ptr<float>(), inverse_R.const_data_ptr<int32_t>(),
                          dgates_TK.mutable_data_ptr<float>(), rows, partial.size(1)},
-                        hopper.stream);
+                        gemms.stream);
     at::Tensor dw1, dw2, dx_TD;
     if (ctx->needs_input_grad(2))
-      dw2 = hopper.weight_gradient(w2, {.a = do_TD.const_data_ptr(), .a_rows_R = tokens, .b = act_gated_RF.const_data_ptr()});
+      dw2 = gemms.weight_gradient(w2, {.a = do_TD.const_data_ptr(), .a_rows_R = tokens, .b = act_gated_RF.const_data_ptr()});
     act_gated_RF.reset();
     if (ctx->needs_input_grad(1))
-      dw1 = hopper.weight_gradient(w1, {.a = h.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
+      dw1 = gemms.weight_gradient(w1, {.a = h.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
     if (ctx->needs_input_grad(0)) {
       const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-      kernels::grouped_gemm_dgrad(hopper.times(h, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), hopper.stream);
+      kernels::grouped_gemm_dgrad(gemms.times(h, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
       h.reset();
-      dx_TD = hopper.sum_slots(dx_RD, inverse_R, gates_TK.size(1), nullptr);
+      dx_TD = gemms.sum_slots(dx_RD, inverse_R, gates_TK.size(1), nullptr);
     }
     return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}, {}, {}};
   }
@@ -75,14 +75,14 @@ class HopperMoeMlp : public torch::autograd::Function<HopperMoeMlp> {
 
 }  // namespace
 
-bool hopper_takes_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing) {
-  return hopper_takes(x_TD) && hopper_takes(w1) && hopper_takes(w2) && routing.tile_offsets_E1.defined();
+bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing) {
+  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tile_offsets_E1.defined();
 }
 
-at::Tensor moe_mlp_hopper(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-                          const Routing& routing, Activation kind) {
+at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+                              const Routing& routing, Activation kind) {
   const c10::DeviceGuard guard(x_TD.device());
-  return HopperMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
+  return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
                              routing.inverse_R, routing.offsets_E1, routing.tile_offsets_E1, static_cast<int64_t>(kind));
 }
 

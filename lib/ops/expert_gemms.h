@@ -1,4 +1,4 @@
-// What ops on the Hopper kernels (kernels/grouped_gemm.h) share.
+// What ops on the kernels of experts (kernels/grouped_gemm.h) share.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,22 +10,23 @@ namespace scatterlm::ops {
 
 /// Contiguous bf16 in rows of whole 16-byte pieces. Rows below 64 bytes would break a rule of tensor maps: no stride of a
 /// shifted map (kernels/grouped_gemm/epilogue.cuh) may be less than its 64 rows.
-inline bool hopper_takes(const at::Tensor& x) {
-  return is_hopper(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 && x.size(-1) >= 32 &&
+inline bool kernels_take(const at::Tensor& x) {
+  return has_kernels(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 && x.size(-1) >= 32 &&
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
 }
 
 /// The routing as the kernels see it, and where they run.
-struct HopperRows {
-  HopperRows(const at::Tensor& x, const at::Tensor& offsets_E1, const at::Tensor& tile_offsets_E1, int64_t num_rows)
+struct ExpertGemms {
+  ExpertGemms(const at::Tensor& x, const at::Tensor& offsets_E1, const at::Tensor& tile_offsets_E1, int64_t num_rows)
       : experts{offsets_E1.const_data_ptr<int32_t>(), tile_offsets_E1.const_data_ptr<int32_t>(), offsets_E1.size(0) - 1,
                 num_rows},
         sms(num_sms(x)),
+        capability(compute_capability(x)),
         stream(current_stream(x)) {}
 
   /// Rows of a, in expert order or named by rows_R, times b.
   kernels::GroupedGemmArgs times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
-    return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms};
+    return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms, capability};
   }
 
   /// y [R, N] in expert order -> [T, N].
@@ -36,7 +37,7 @@ struct HopperRows {
   at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
 
   kernels::ExpertRows experts;
-  int sms;
+  int sms, capability;
   CUstream_st* stream;
 };
 

@@ -1,4 +1,5 @@
 // ParallelLinear as its op calls the kernels, on CPU tensors: kernels compiled for tests/kernels/emulated.
+#include "lib/ops/device.h"
 #include "tests/catch.h"
 #include "tests/ops/parallel_linear_forms.h"
 
@@ -7,7 +8,8 @@ namespace scatterlm {
 using test::ExpertCase;
 using namespace test::parallel_linear;
 
-TEST_CASE("parallel_linear_hopper: values and gradients in every row order", "[parallel_linear]") {
+TEST_CASE("parallel_linear on kernels: values and gradients in every row order", "[parallel_linear]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto form = GENERATE(from_range(all_forms()));
   const auto c = GENERATE(
       ExpertCase{.name = "tile edges", .tokens = 129, .top_k = 2, .experts = 5, .model = 72, .width = 136},
@@ -19,7 +21,8 @@ TEST_CASE("parallel_linear_hopper: values and gradients in every row order", "[p
                               {.dtype = at::kBFloat16, .wide = {2}});
 }
 
-TEST_CASE("parallel_linear_hopper: no tokens", "[parallel_linear]") {
+TEST_CASE("parallel_linear on kernels: no tokens", "[parallel_linear]") {
+  ops::assume_compute_capability(GENERATE(80, 90));
   const auto form = GENERATE(from_range(all_forms()));
   const ExpertCase c{.name = "", .tokens = 0, .top_k = 2, .experts = 3, .model = 40, .width = 32};
   auto inputs = make_inputs(c, form);

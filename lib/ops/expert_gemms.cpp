@@ -1,11 +1,12 @@
 #ifdef SCATTERLM_KERNELS
-#include "lib/ops/hopper.h"
+#include "lib/ops/expert_gemms.h"
 
 #include <ATen/ATen.h>
 
 namespace scatterlm::ops {
 
-at::Tensor HopperRows::sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k, const float* gates) const {
+at::Tensor ExpertGemms::sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k,
+                                  const float* gates) const {
   auto out = at::empty({y_RN.size(0) / top_k, y_RN.size(1)}, y_RN.options());
   kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(), gates, out.mutable_data_ptr(), out.size(0),
                        top_k, out.size(1)},
@@ -13,12 +14,13 @@ at::Tensor HopperRows::sum_slots(const at::Tensor& y_RN, const at::Tensor& inver
   return out;
 }
 
-at::Tensor HopperRows::weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const {
+at::Tensor ExpertGemms::weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const {
   const bool in_place =
       weight.is_leaf() && weight.grad().defined() && weight.grad().scalar_type() == at::kFloat && weight.grad().is_contiguous();
   auto gradient = in_place ? weight.grad() : at::empty_like(weight);
   args.experts = experts;
   args.num_sms = sms;
+  args.compute_capability = capability;
   args.m = weight.size(1);
   args.n = weight.size(2);
   args.dw = gradient.mutable_data_ptr();

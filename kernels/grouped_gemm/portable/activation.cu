@@ -1,0 +1,101 @@
+// Grouped GEMMs with activations in their epilogues.
+#include "kernels/grouped_gemm/activations.cuh"
+#include "kernels/grouped_gemm/portable/rows_kernel.cuh"
+
+namespace scatterlm::kernels::portable {
+namespace {
+
+/// Eight neighbouring columns as four pairs.
+union Chunk {
+  uint4 all;
+  uint32_t pair[4];
+};
+
+__device__ uint4* chunk_at(void* data, int64_t row, int width, int column) {
+  return reinterpret_cast<uint4*>(static_cast<char*>(data) + (row * width + column) * 2);
+}
+
+/// H = the product and A = activation(H).
+template <class Policy>
+struct ActivationEpilogue {
+  static constexpr int kHalves = Policy::kHalves, kTileWidth = kColumns / kHalves;
+  void* h;    ///< [R, kHalves F]
+  void* act;  ///< [R, F]
+  int width;  ///< F
+
+  /// kTileWidth / 8 threads on the columns of a row; the up half of a gated tile stands kTileWidth behind the gate half.
+  __device__ void store(const RowTile& tile, uint32_t shared) const {
+    constexpr int kChunks = kTileWidth / 8;
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kTileWidth + chunk * 8;
+    if (column >= width) return;
+    for (int i = threadIdx.x / kChunks; i < min(tile.row_end - tile.row, kTileRows); i += kThreads / kChunks) {
+      const int row = tile.row + i;
+      Chunk in[kHalves], out;
+      for (int half = 0; half < kHalves; ++half) {
+        in[half].all = load_shared(shared + swizzled_256(i, chunk + half * kChunks));
+        *chunk_at(h, row, kHalves * width, half * width + column) = in[half].all;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out.pair[j] = activate_pair<Policy>(in[0].pair[j], in[kHalves - 1].pair[j]);
+      *chunk_at(act, row, width, column) = out.all;
+    }
+  }
+};
+
+/// From dA' = the product: dH over H, A' = s A, and sums of <dA', A>.
+template <class Policy>
+struct ActivationBwdEpilogue {
+  static constexpr int kHalves = Policy::kHalves;
+  ActivationBwdArgs out;
+  int width, n_tiles;
+
+  /// Sixteen threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
+  __device__ void store(const RowTile& tile, uint32_t shared) const {
+    const int chunk = threadIdx.x % 16, column = tile.n_tile * kColumns + chunk * 8;
+    for (int i = threadIdx.x / 16; i < kTileRows; i += 16) {
+      const int64_t row = tile.row + i;
+      const bool stored = row < tile.row_end;
+      float dgate = 0;
+      if (stored && column < width) dgate = differentiate_chunk(row, column, load_shared(shared + swizzled_256(i, chunk)));
+#pragma unroll
+      for (int step = 8; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
+      if (stored && chunk == 0) out.dgates_partial[row * n_tiles + tile.n_tile] = dgate;
+    }
+  }
+
+ private:
+  __device__ float differentiate_chunk(int64_t row, int column, const uint4& product) const {
+    const float gate = __ldg(out.gates + __ldg(out.sorted_R + row));
+    const Chunk da{product};
+    Chunk h[kHalves], act;
+    for (int half = 0; half < kHalves; ++half) h[half].all = *chunk_at(out.h, row, kHalves * width, half * width + column);
+    float dgate = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      act.pair[j] = differentiate_pair<Policy>(da.pair[j], gate, h[0].pair[j], h[kHalves - 1].pair[j], dgate);
+    for (int half = 0; half < kHalves; ++half) *chunk_at(out.h, row, kHalves * width, half * width + column) = h[half].all;
+    *chunk_at(out.act_gated, row, width, column) = act.all;
+    return dgate;
+  }
+};
+
+}  // namespace
+
+void activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream) {
+  with_activation(activation, [&](auto policy) {
+    using Policy = decltype(policy);
+    launch_rows<WeightAsStored<Policy::kHalves>>("grouped_gemm_activation_fwd", args, kColumns / Policy::kHalves,
+                                                 ActivationEpilogue<Policy>{h, act, static_cast<int>(args.n)}, stream);
+  });
+}
+
+void activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& outputs, cudaStream_t stream) {
+  with_activation(activation, [&](auto policy) {
+    using Epilogue = ActivationBwdEpilogue<decltype(policy)>;
+    const auto n_tiles = static_cast<int>(ceil_div(args.n, kColumns));
+    launch_rows<WeightTransposed>("grouped_gemm_activation_bwd", args, kColumns,
+                                  Epilogue{outputs, static_cast<int>(args.n), n_tiles}, stream);
+  });
+}
+
+}  // namespace scatterlm::kernels::portable

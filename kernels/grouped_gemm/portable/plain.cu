@@ -1,0 +1,39 @@
+// Grouped GEMMs whose tiles are just stored.
+#include "kernels/grouped_gemm/portable/rows_kernel.cuh"
+
+namespace scatterlm::kernels::portable {
+namespace {
+
+/// C = the product, row m in row c_rows[m], or in row m.
+struct StoreEpilogue {
+  void* c;
+  const int32_t* c_rows_R;
+  int n;
+
+  /// Thread t has chunk t % 16 of rows t / 16 + 16 j.
+  __device__ void store(const RowTile& tile, uint32_t shared) const {
+    const int chunk = threadIdx.x % 16, column = tile.n_tile * kColumns + chunk * 8;
+    if (column >= n) return;
+    for (int i = threadIdx.x / 16; i < min(tile.row_end - tile.row, kTileRows); i += 16) {
+      const int64_t row = c_rows_R ? __ldg(c_rows_R + tile.row + i) : tile.row + i;
+      *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) = load_shared(shared + swizzled_256(i, chunk));
+    }
+  }
+};
+
+template <class Weight>
+void run(const char* op, const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
+  launch_rows<Weight>(op, args, kColumns, StoreEpilogue{c, args.c_rows_R, static_cast<int>(args.n)}, stream);
+}
+
+}  // namespace
+
+void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
+  run<WeightAsStored<1>>("grouped_gemm_fwd", args, c, stream);
+}
+
+void dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
+  run<WeightTransposed>("grouped_gemm_dgrad", args, c, stream);
+}
+
+}  // namespace scatterlm::kernels::portable

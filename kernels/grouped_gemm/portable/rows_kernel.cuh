@@ -1,0 +1,90 @@
+// Grouped GEMM over rows: C[m, :] = A[row(m), :] B[e(m)]. Blocks walk tiles of 128 x 128 (schedule.h); a finished tile goes as
+// bf16 through shared memory, [128][128], so that an epilogue sees chunks of eight neighbouring columns.
+#pragma once
+#include <algorithm>
+
+#include "kernels/device/launch.cuh"
+#include "kernels/grouped_gemm/portable/launch.h"
+#include "kernels/grouped_gemm/portable/multiply.cuh"
+#include "kernels/grouped_gemm/schedule.h"
+
+namespace scatterlm::kernels::portable {
+
+template <class Epilogue>
+struct RowsParams {
+  const void* a;
+  const int32_t* a_rows_R;  ///< nullptr: expert order
+  const void* b;
+  const int32_t* offsets_E1;
+  const int32_t* tile_offsets_E1;
+  int num_experts, n_tiles, n, k;
+  Epilogue epilogue;
+};
+
+/// B [E, kHalves n, k]. Two halves are the gate and the up rows of W1, of which a tile has 64 each.
+template <int kHalves>
+struct WeightAsStored {
+  using Operand = RowsAlongK;
+  template <class Params>
+  __device__ static Operand operand(const Params& p, const RowTile& tile) {
+    constexpr int kTileWidth = kColumns / kHalves;
+    return {p.b, p.k, [&](int i) {
+              const int half = i / kTileWidth, column = tile.n_tile * kTileWidth + i % kTileWidth;
+              return column < p.n ? (int64_t{tile.expert} * kHalves + half) * p.n + column : -1;
+            }};
+  }
+};
+
+/// B [E, k, n].
+struct WeightTransposed {
+  using Operand = RowsAsK;
+  template <class Params>
+  __device__ static Operand operand(const Params& p, const RowTile& tile) {
+    return {static_cast<const char*>(p.b) + int64_t{tile.expert} * p.k * p.n * 2, p.n, nullptr, 0, p.k, tile.n_tile * kColumns};
+  }
+};
+
+template <class Weight, class Epilogue>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) rows_kernel(const __grid_constant__ RowsParams<Epilogue> p) {
+  const uint32_t shared = shared_address(dynamic_shared<void>());
+  const int num_blocks = (p.k + kBlockK - 1) / kBlockK;
+  RowSchedule schedule(p.offsets_E1, p.tile_offsets_E1, p.num_experts, p.n_tiles, static_cast<int>(blockIdx.x),
+                       static_cast<int>(gridDim.x));
+  RowTile tile;
+  while (schedule.next(tile)) {
+    RowsAlongK a(p.a, p.k, [&](int i) {
+      const int row = tile.row + i;
+      return row >= tile.row_end ? -1 : (p.a_rows_R ? __ldg(p.a_rows_R + row) : row);
+    });
+    auto b = Weight::operand(p, tile);
+    Accumulators acc;
+    multiply(acc, a, b, num_blocks, shared);
+    acc.for_pairs([&](int row, int column, float x, float y) {
+      store_shared(shared + swizzled_256(row, column / 8) + column % 8 * 2, pack_bf16(x, y));
+    });
+    __syncthreads();
+    p.epilogue.store(tile, shared);
+    __syncthreads();  // the next tile is loaded over this one
+  }
+}
+
+template <class Weight, class Epilogue>
+void launch_rows(const char* op, const GroupedGemmArgs& args, int columns_per_tile, const Epilogue& epilogue,
+                 cudaStream_t stream) {
+  const int64_t n_tiles = ceil_div(args.n, columns_per_tile);
+  const RowsParams<Epilogue> params{.a = args.a,
+                                    .a_rows_R = args.a_rows_R,
+                                    .b = args.b,
+                                    .offsets_E1 = args.experts.offsets_E1,
+                                    .tile_offsets_E1 = args.experts.tile_offsets_E1,
+                                    .num_experts = static_cast<int>(args.experts.num_experts),
+                                    .n_tiles = static_cast<int>(n_tiles),
+                                    .n = static_cast<int>(args.n),
+                                    .k = static_cast<int>(args.k),
+                                    .epilogue = epilogue};
+  const int64_t most_tiles = (ceil_div(args.experts.num_rows, kTileRows) + args.experts.num_experts) * n_tiles;
+  launch(op, rows_kernel<Weight, Epilogue>, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, most_tiles), kThreads,
+         kSharedBytes, params, stream);
+}
+
+}  // namespace scatterlm::kernels::portable

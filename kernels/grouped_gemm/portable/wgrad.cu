@@ -1,0 +1,62 @@
+// Gradients of expert weights: dW[e] = sum over the expert's rows of A[row]^T B[row], tiles [128, 128], rows are the k of the
+// product. A tile goes from registers to memory: it is stored once after all rows of an expert.
+#include <algorithm>
+
+#include "kernels/device/launch.cuh"
+#include "kernels/grouped_gemm/portable/launch.h"
+#include "kernels/grouped_gemm/portable/multiply.cuh"
+#include "kernels/grouped_gemm/schedule.h"
+
+namespace scatterlm::kernels::portable {
+namespace {
+
+struct WgradParams {
+  WgradArgs args;
+  int m_tiles, n_tiles;
+};
+
+/// Elements `at` and `at` + 1 of dw.
+__device__ void update_pair(const WgradArgs& args, int64_t at, float x, float y) {
+  const bool add = args.update == WgradUpdate::kAdd;
+  if (args.output == WgradOutput::kFp32) {
+    auto* to = reinterpret_cast<float2*>(args.dw) + at / 2;
+    *to = add ? float2{to->x + x, to->y + y} : float2{x, y};
+  } else {
+    auto* to = reinterpret_cast<uint32_t*>(args.dw) + at / 2;
+    *to = add ? pack_bf16(low_bf16(*to) + x, high_bf16(*to) + y) : pack_bf16(x, y);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __grid_constant__ WgradParams p) {
+  const WgradArgs& args = p.args;
+  const int m = static_cast<int>(args.m), n = static_cast<int>(args.n);
+  const uint32_t shared = shared_address(dynamic_shared<void>());
+  WgradSchedule schedule(args.experts.offsets_E1, static_cast<int>(args.experts.num_experts), p.m_tiles, p.n_tiles,
+                         static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  WgradTile tile;
+  while (schedule.next(tile)) {
+    if (tile.row == tile.row_end && args.update == WgradUpdate::kAdd) continue;
+    const int first_row = tile.m_tile * 128, first_column = tile.n_tile * kColumns;
+    RowsAsK a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
+    RowsAsK b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
+    Accumulators acc;
+    multiply(acc, a, b, (tile.row_end - tile.row + kBlockK - 1) / kBlockK, shared);
+    acc.for_pairs([&](int i, int j, float x, float y) {
+      const int row = first_row + i, column = first_column + j;
+      if (row < m && column < n) update_pair(args, (int64_t{tile.expert} * m + row) * n + column, x, y);
+    });
+  }
+}
+
+}  // namespace
+
+void wgrad(const WgradArgs& args, cudaStream_t stream) {
+  const WgradParams params{.args = args,
+                           .m_tiles = static_cast<int>(ceil_div(args.m, 128)),
+                           .n_tiles = static_cast<int>(ceil_div(args.n, kColumns))};
+  const int64_t tiles = args.experts.num_experts * params.m_tiles * params.n_tiles;
+  launch("grouped_gemm_wgrad", wgrad_kernel, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, tiles), kThreads,
+         kSharedBytes, params, stream);
+}
+
+}  // namespace scatterlm::kernels::portable
