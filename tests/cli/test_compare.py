@@ -58,8 +58,9 @@ def test_memory_is_each_models_own(scatterlm, tiny_config, dense_config):
     """Whichever comes first, and however large the other is."""
     def peaks(first, second):
         return line(scatterlm("compare", first, second, *QUICK, check=True).stdout, "peak memory, GiB")[:2]
-    dense, moe = peaks(dense_config, tiny_config)
-    assert dense != moe and peaks(tiny_config, dense_config) == [moe, dense]
+    dense, moe = map(float, peaks(dense_config, tiny_config))
+    assert dense < 0.98 * moe
+    assert list(map(float, peaks(tiny_config, dense_config))) == pytest.approx([moe, dense], rel=0.01)  # some KiB are the process's
 
 
 def test_an_evidence_file_holds_every_block(scatterlm, tmp_path, tiny_config, dense_config):
