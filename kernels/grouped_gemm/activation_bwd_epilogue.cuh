@@ -25,10 +25,10 @@ class ActivationBwdEpilogue {
   static constexpr int kStagingBytes = (2 * kHalves + 1) * Panels::kBytes;
 
   __device__ ActivationBwdEpilogue(const Params& params, uint32_t staging, uint32_t barriers, int warpgroup)
-      : params_(params), panels_(staging, warpgroup), barriers_(barriers), warpgroup_(warpgroup) {}
+      : params_(params), panels_(staging, warpgroup), barriers_(barriers) {}
 
   __device__ void begin(const RowTile& tile) {
-    rows_.set(tile, warpgroup_);
+    rows_.set(tile, panels_.warpgroup());
     if (rows_.count <= 0) return;
     if (panels_.leader()) {
       tma_store_wait_read<0>();
@@ -114,7 +114,6 @@ class ActivationBwdEpilogue {
   Panels panels_;
   WarpgroupRows rows_;
   uint32_t barriers_;
-  int warpgroup_;
   float gate_[2], dgate_[2];
 };
 

@@ -22,9 +22,25 @@ class Panels {
     row_ = lane & 7;
   }
 
+  __device__ int warpgroup() const { return warpgroup_; }
   __device__ bool leader() const { return threadIdx.x % 128 == 0; }
   __device__ uint32_t buffer(int i) const { return staging_ + i * kBytes; }
   __device__ void sync() const { named_barrier_sync(1 + warpgroup_, 128); }
+  /// Buffer 0 or 1, by turns, once the copy engine has read what it held before.
+  __device__ uint32_t acquire(int turn) const {
+    if (leader()) tma_store_wait_read<1>();
+    sync();
+    return buffer(turn & 1);
+  }
+  /// Fills a panel: value(k), k < 16, is this lane's pair 2k, 2k + 1 of the panel's accumulators.
+  template <class Value>
+  __device__ void write(uint32_t buffer, Value&& value) const {
+#pragma unroll
+    for (int group = 0; group < 4; ++group) {
+      const int k = group * 4;
+      store_matrices(buffer + offset(group), {value(k), value(k + 1), value(k + 2), value(k + 3)});
+    }
+  }
   /// All threads have written; the copy engine may read.
   __device__ void publish() const {
     fence_proxy_async();
@@ -62,19 +78,13 @@ struct StoreEpilogue {
   static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
 
   __device__ StoreEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
-      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+      : params_(params), panels_(staging, warpgroup) {}
 
-  __device__ void begin(const RowTile& tile) { rows_.set(tile, warpgroup_); }
+  __device__ void begin(const RowTile& tile) { rows_.set(tile, panels_.warpgroup()); }
 
   __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
-    const uint32_t buffer = panels_.buffer(i & 1);
-    if (panels_.leader()) tma_store_wait_read<1>();
-    panels_.sync();
-#pragma unroll
-    for (int group = 0; group < 4; ++group) {
-      const uint32_t* value = packed + i * 16 + group * 4;
-      store_matrices(buffer + panels_.offset(group), {value[0], value[1], value[2], value[3]});
-    }
+    const uint32_t buffer = panels_.acquire(i);
+    panels_.write(buffer, [&](int k) { return packed[i * 16 + k]; });
     panels_.publish();
     if (panels_.leader()) {
       if (rows_.count > 0) tma_store(params_.c, buffer, rows_.n_tile * kTileColumns + i * 64, rows_.y(), rows_.z());
@@ -86,7 +96,6 @@ struct StoreEpilogue {
   const Params& params_;
   Panels panels_;
   WarpgroupRows rows_;
-  int warpgroup_;
 };
 
 /// C = the product, row m in row c_rows[m]: 16 bytes a thread, eight threads on the 128 bytes of a row's panel.
@@ -100,10 +109,10 @@ class ScatterEpilogue {
   static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ScatterEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
-      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+      : params_(params), panels_(staging, warpgroup) {}
 
   __device__ void begin(const RowTile& tile) {
-    rows_.set(tile, warpgroup_);
+    rows_.set(tile, panels_.warpgroup());
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i)
       c_row_[i] = row(i) < rows_.count ? __ldg(params_.c_rows_R + rows_.row + row(i)) : -1;
@@ -112,11 +121,7 @@ class ScatterEpilogue {
   /// Two buffers: who writes panel i has passed the barrier of panel i - 1, so everyone has read panel i - 2.
   __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
     const uint32_t buffer = panels_.buffer(i & 1);
-#pragma unroll
-    for (int group = 0; group < 4; ++group) {
-      const uint32_t* value = packed + i * 16 + group * 4;
-      store_matrices(buffer + panels_.offset(group), {value[0], value[1], value[2], value[3]});
-    }
+    panels_.write(buffer, [&](int k) { return packed[i * 16 + k]; });
     panels_.sync();
     const int column = rows_.n_tile * kTileColumns + i * 64 + chunk() * 8;
     if (column >= params_.n) return;
@@ -136,7 +141,6 @@ class ScatterEpilogue {
   const Params& params_;
   Panels panels_;
   WarpgroupRows rows_;
-  int warpgroup_;
   int c_row_[kRowsPerThread];
 };
 
@@ -153,22 +157,13 @@ class ActivationEpilogue {
   static constexpr int kStages = 4, kPanels = 4 + kActPanels, kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ActivationEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
-      : params_(params), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+      : params_(params), panels_(staging, warpgroup) {}
 
-  __device__ void begin(const RowTile& tile) { rows_.set(tile, warpgroup_); }
+  __device__ void begin(const RowTile& tile) { rows_.set(tile, panels_.warpgroup()); }
 
   __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
-    const uint32_t buffer = panels_.buffer(i & 1);
-    if (panels_.leader()) tma_store_wait_read<1>();
-    panels_.sync();
-#pragma unroll
-    for (int group = 0; group < 4; ++group) {
-      uint32_t value[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        value[j] = i < 4 ? packed[i * 16 + group * 4 + j] : activated(packed, (i - 4) * 16 + group * 4 + j);
-      store_matrices(buffer + panels_.offset(group), value);
-    }
+    const uint32_t buffer = panels_.acquire(i);
+    panels_.write(buffer, [&](int k) { return i < 4 ? packed[i * 16 + k] : activated(packed, (i - 4) * 16 + k); });
     panels_.publish();
     if (panels_.leader()) {
       const int column = (rows_.n_tile * kActPanels + i % kActPanels) * 64;
@@ -191,7 +186,6 @@ class ActivationEpilogue {
   const Params& params_;
   Panels panels_;
   WarpgroupRows rows_;
-  int warpgroup_;
 };
 
 }  // namespace scatterlm::kernels

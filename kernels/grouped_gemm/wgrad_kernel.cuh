@@ -150,27 +150,21 @@ __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
 /// A warpgroup's 64 x 256 of a tile of dW, in panels of 64 rows x 128 bytes.
 class WgradStore {
  public:
-  __device__ WgradStore(const WgradParams& p, uint32_t staging, int warpgroup)
-      : p_(p), panels_(staging, warpgroup), warpgroup_(warpgroup) {}
+  __device__ WgradStore(const WgradParams& p, uint32_t staging, int warpgroup) : p_(p), panels_(staging, warpgroup) {}
 
   __device__ void store(const WgradTile& tile, const float (&acc)[128]) {
     if (p_.output == WgradOutput::kBf16) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const uint32_t buffer = acquire();
-#pragma unroll
-        for (int group = 0; group < 4; ++group) {
-          const float* x = acc + i * 32 + group * 8;
-          store_matrices(buffer + panels_.offset(group),
-                         {pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])});
-        }
+        const uint32_t buffer = panels_.acquire(turn_++);
+        panels_.write(buffer, [&](int k) { return pack_bf16(acc[i * 32 + 2 * k], acc[i * 32 + 2 * k + 1]); });
         send(tile, buffer, i * 64);
       }
     } else {
       const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const uint32_t buffer = acquire();
+        const uint32_t buffer = panels_.acquire(turn_++);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const float* x = acc + i * 16 + j * 4;
@@ -186,7 +180,7 @@ class WgradStore {
   /// An expert without rows.
   __device__ void store_zeros(const WgradTile& tile) {
     if (p_.update == WgradUpdate::kAdd) return;
-    const uint32_t buffer = acquire();
+    const uint32_t buffer = panels_.acquire(turn_++);
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_shared_zeros(buffer + (threadIdx.x % 128) * 16 + i * 2048);
     const int width = p_.output == WgradOutput::kBf16 ? 64 : 32;
@@ -198,13 +192,6 @@ class WgradStore {
   }
 
  private:
-  /// A panel that the copy engine has read, for all threads of the warpgroup.
-  __device__ uint32_t acquire() {
-    if (panels_.leader()) tma_store_wait_read<1>();
-    panels_.sync();
-    return panels_.buffer(turn_ ^= 1);
-  }
-
   __device__ void send(const WgradTile& tile, uint32_t buffer, int column) {
     panels_.publish();
     if (panels_.leader()) {
@@ -214,7 +201,7 @@ class WgradStore {
   }
 
   __device__ void copy_out(const WgradTile& tile, uint32_t buffer, int column) {
-    const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + warpgroup_ * 64;
+    const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + panels_.warpgroup() * 64;
     if (p_.update == WgradUpdate::kStore)
       tma_store(p_.dw, buffer, x, y, tile.expert);
     else
@@ -223,8 +210,7 @@ class WgradStore {
 
   const WgradParams& p_;
   Panels panels_;
-  int warpgroup_;
-  int turn_ = 1;
+  int turn_ = 0;
 };
 
 template <class LoadA, class LoadB>
