@@ -6,6 +6,7 @@
 #include "app/commands.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
+#include "lib/util/text.h"
 #include "lib/util/version/version.h"
 
 namespace {
@@ -56,8 +57,7 @@ int main(int argc, char** argv) {
     return error.code();
   } catch (const std::exception& error) {
     // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.
-    const std::string text = error.what();
-    log_error(text.substr(0, text.find('\n')));
+    log_error(first_line(error.what()));
     return kExitFailure;
   }
   return exit_code;

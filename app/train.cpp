@@ -100,7 +100,7 @@ ExitCode train(const TrainOptions& options) {
   const auto numerics = set_up_numerics(config.train, world);
   const auto& parallel = config.parallel;
   const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
-                               run_identity(config, options.run_dir, options.resume)});
+                               world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
   phase("device", describe(numerics));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;

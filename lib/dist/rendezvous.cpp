@@ -8,14 +8,10 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lib/util/error.h"
+#include "lib/util/text.h"
 
 namespace scatterlm {
 namespace {
-
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 /// "what rank 0 has" and "what rank r has": the first lines that differ.
 std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
@@ -38,7 +34,7 @@ StoreServer::StoreServer(int64_t port) {
   try {
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   } catch (const std::exception& error) {
-    fail_user("the ranks cannot meet at port {}: {}; give another --master-port", port, first_line(error));
+    fail_user("the ranks cannot meet at port {}: {}; give another --master-port", port, first_line(error.what()));
   }
 }
 
@@ -59,11 +55,12 @@ Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
                                                     c10::make_intrusive<c10d::TCPStore>(world.address, store));
   } catch (const std::exception& error) {
     if (keeps_store()) {
-      fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port, first_line(error));
+      fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port,
+                first_line(error.what()));
     }
     fail("rank {} of {} (started by {}) does not reach {} at {}:{} within {:g} s (parallel.start_timeout_s): {}", world.rank,
          world.size, world.started_by, world.hosted_store ? "the launcher" : "rank 0", world.address, world.port,
-         options.start_timeout_s, first_line(error));
+         options.start_timeout_s, first_line(error.what()));
   }
 }
 
@@ -98,7 +95,7 @@ std::vector<std::string> Rendezvous::collect(const std::string& name, const std:
         if (!store_->check({all[rank]})) missing.push_back(rank);
       }
     } catch (const std::exception&) {
-      fail("rank 0 is gone while the ranks were starting: {}", first_line(error));
+      fail("rank 0 is gone while the ranks were starting: {}", first_line(error.what()));
     }
     fail("{} of {} ranks (started by {}) did not come within {:g} s (parallel.start_timeout_s): {}", missing.size(),
          options_.world.size, options_.world.started_by, options_.start_timeout_s, fmt::join(missing, ", "));

@@ -5,15 +5,6 @@
 
 namespace scatterlm::ops {
 
-at::Tensor ExpertGemms::sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k,
-                                  const float* gates) const {
-  auto out = at::empty({y_RN.size(0) / top_k, y_RN.size(1)}, y_RN.options());
-  kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(), gates, out.mutable_data_ptr(), out.size(0),
-                       top_k, out.size(1)},
-                      stream);
-  return out;
-}
-
 at::Tensor ExpertGemms::weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const {
   const bool in_place =
       weight.is_leaf() && weight.grad().defined() && weight.grad().scalar_type() == at::kFloat && weight.grad().is_contiguous();

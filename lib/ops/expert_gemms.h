@@ -2,7 +2,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "kernels/gather_sum.h"
 #include "kernels/grouped_gemm.h"
 #include "lib/ops/device.h"
 
@@ -28,9 +27,6 @@ struct ExpertGemms {
   kernels::GroupedGemmArgs times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
     return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms, capability};
   }
-
-  /// y [R, N] in expert order -> [T, N].
-  at::Tensor sum_slots(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k, const float* gates) const;
 
   /// dW of `weight` [E, m, n] from args.a and args.b. Undefined if it was added straight into the gradient of the weight: that
   /// of a leaf whose gradient is there already, in fp32; its post-accumulate hook runs as ever.

@@ -5,7 +5,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/gather_sum.h"
 #include "lib/ops/expert_gemms.h"
+#include "lib/ops/gather_sum.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -30,7 +32,7 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
     ctx->saved_data["h"] = std::move(h);
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
     kernels::grouped_gemm_fwd(gemms.times(act_RF, nullptr, w2, x_TD.size(1)), y_RD.mutable_data_ptr(), gemms.stream);
-    return gemms.sum_slots(y_RD, inverse_R, gates_TK.size(1), gates_TK.const_data_ptr<float>());
+    return gather_sum(y_RD, inverse_R, gates_TK.size(1), gates_TK);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -67,7 +69,7 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
       const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
       kernels::grouped_gemm_dgrad(gemms.times(h, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
       h.reset();
-      dx_TD = gemms.sum_slots(dx_RD, inverse_R, gates_TK.size(1), nullptr);
+      dx_TD = gather_sum(dx_RD, inverse_R, gates_TK.size(1));
     }
     return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}, {}, {}};
   }

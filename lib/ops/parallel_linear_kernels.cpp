@@ -7,6 +7,7 @@
 
 #include "kernels/gated_rows.h"
 #include "lib/ops/expert_gemms.h"
+#include "lib/ops/gather_sum.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -45,7 +46,7 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
     auto product = gemms.times(x, lists.in, weight, width);
     if (!gates_TK) product.c_rows_R = lists.out;
     kernels::grouped_gemm_fwd(product, y.mutable_data_ptr(), gemms.stream);
-    return gates_TK ? gemms.sum_slots(y, inverse_R, gates_TK->size(1), gates_TK->const_data_ptr<float>()) : y;
+    return gates_TK ? gather_sum(y, inverse_R, gates_TK->size(1), gates_TK) : y;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -84,7 +85,7 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
       dweight = gemms.weight_gradient(
           weight, {.a = dout.const_data_ptr(), .a_rows_R = lists.out, .b = x.const_data_ptr(), .b_rows_R = lists.in});
     }
-    if (lists.shared) dx = gemms.sum_slots(dx, inverse_R, x.size(0) == 0 ? 1 : rows / x.size(0), nullptr);
+    if (lists.shared) dx = gather_sum(dx, inverse_R, x.size(0) == 0 ? 1 : rows / x.size(0));
     return {dx, dweight, dgates_TK, {}, {}, {}, {}, {}, {}, {}};
   }
 };

@@ -65,6 +65,8 @@ std::string format_bytes(double bytes) {
   return three_digits(scaled.value) + kPrefixes[scaled.prefix];
 }
 
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 int64_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<int64_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

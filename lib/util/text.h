@@ -16,6 +16,9 @@ std::string format_count(double count);
 /// Three significant digits and a binary prefix: "950 B", "16.2 KiB", "37 MiB", "1.5 GiB".
 std::string format_bytes(double bytes);
 
+/// The text up to its first line break.
+std::string first_line(std::string_view text);
+
 /// Insertions, deletions and substitutions that turn a into b.
 int64_t edit_distance(std::string_view a, std::string_view b);
 

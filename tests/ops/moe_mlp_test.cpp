@@ -2,30 +2,14 @@
 
 #include "lib/ops/activation.h"
 #include "lib/ops/device.h"
-#include "tests/ops/expert_cases.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/moe_mlp_cases.h"
 
 namespace scatterlm {
 namespace {
 
 using test::ExpertCase;
 using test::Tensors;
-
-/// x, w1, w2, gates.
-Tensors make_inputs(const ExpertCase& c, Activation kind) {
-  const int64_t up = is_gated(kind) ? 2 * c.width : c.width;
-  return {test::randn({c.tokens, c.model}, 1), test::randn({c.experts, up, c.model}, 2) / std::sqrt(c.model),
-          test::randn({c.experts, c.model, c.width}, 3) / std::sqrt(c.width), c.gates()};
-}
-
-test::Op op_for(const ExpertCase& c, Activation kind, at::Device device = at::kCPU) {
-  const auto routing = ops::make_routing(c.ids().to(device), c.experts);
-  return [=](const Tensors& x) { return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind); };
-}
-
-test::Op reference_for(const ExpertCase& c, Activation kind) {
-  return [=, ids = c.ids()](const Tensors& x) { return reference::moe_mlp(x[0], x[1], x[2], x[3], ids, kind); };
-}
+using namespace test::moe_mlp;
 
 /// The dense MLP of the weights of one expert.
 at::Tensor dense(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, Activation kind) {

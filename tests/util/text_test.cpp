@@ -67,3 +67,9 @@ TEST_CASE("a line drops its least important fields first") {
   REQUIRE(fit_line({}, 4).empty());
   REQUIRE(fit_line({{"a", 1}, {"b", 1}}, 2).empty());
 }
+
+TEST_CASE("the first line of a text") {
+  REQUIRE(first_line("").empty());
+  REQUIRE(first_line("one") == "one");
+  REQUIRE(first_line("one\ntwo\nthree") == "one");
+}

@@ -6,22 +6,13 @@
 
 #include "lib/ops/device.h"
 #include "tests/catch.h"
-#include "tests/ops/expert_cases.h"
-#include "tests/ops/reference.h"
+#include "tests/ops/moe_mlp_cases.h"
 
 namespace scatterlm {
-
 namespace {
 
 using test::ExpertCase;
-using test::Tensors;
-
-/// x, w1, w2, gates; the first three with bf16 values.
-Tensors make_inputs(const ExpertCase& c, Activation kind) {
-  const int64_t up = is_gated(kind) ? 2 * c.width : c.width;
-  return {test::randn({c.tokens, c.model}, 1), test::randn({c.experts, up, c.model}, 2) / std::sqrt(c.model),
-          test::randn({c.experts, c.model, c.width}, 3) / std::sqrt(c.width), c.gates()};
-}
+using namespace test::moe_mlp;
 
 std::vector<ExpertCase> cases() {
   return {{.name = "tile edges", .tokens = 129, .top_k = 2, .experts = 5, .model = 72, .width = 136},
@@ -41,16 +32,6 @@ std::vector<ExpertCase> cases() {
            .width = 264,
            .load = ExpertCase::kOneTakesAll},
           {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 40, .width = 32}};
-}
-
-test::Op op_for(const ExpertCase& c, Activation kind) {
-  return [=, routing = ops::make_routing(c.ids(), c.experts)](const Tensors& x) {
-    return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind);
-  };
-}
-
-test::Op reference_for(const ExpertCase& c, Activation kind) {
-  return [=, ids = c.ids()](const Tensors& x) { return reference::moe_mlp(x[0], x[1], x[2], x[3], ids, kind); };
 }
 
 struct CountCalls : torch::autograd::PostAccumulateGradHook {
