@@ -144,6 +144,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint32_t x) {
 __device__ __forceinline__ void store_shared(uint32_t address, float x, float y) {
   SCATTERLM_PTX("st.shared.v2.f32 [%0], {%1, %2};", "r"(address), "f"(x), "f"(y));
 }
+__device__ __forceinline__ void store_shared(uint32_t address, const uint4& x) {
+  SCATTERLM_PTX("st.shared.v4.b32 [%0], {%1, %2, %3, %4};", "r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w));
+}
 __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   uint4 x;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

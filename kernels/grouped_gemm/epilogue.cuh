@@ -1,5 +1,6 @@
-// What becomes of a finished tile of a grouped GEMM over rows: policies of rows_kernel.cuh. A warpgroup stores its 64 rows in
-// panels of 64 columns: registers -> shared memory (stmatrix) -> global memory (copy engine).
+// What becomes of a finished tile of a grouped GEMM over rows: policies of rows_kernel.cuh, which calls begin(tile) during the
+// tile's products, end_of_tile() behind them, and store(step, packed) for each of kSteps steps beside the next tile's. A
+// warpgroup stores its 64 rows in panels of 64 columns: registers -> shared memory (stmatrix) -> global memory (copy engine).
 //
 // Row bounds without rewriting tensor maps: outputs are 3D maps {columns, 64, R + 64} over the same memory moved back by 64
 // rows, both row strides the row length. Element (x, y, z) is row y + z - 64, so a box of 64 rows at (x, 64 - v, row + v)
@@ -75,14 +76,15 @@ struct StoreEpilogue {
   struct Params {
     CUtensorMap c;  ///< {n, 64, R + 64}, box {64, 64, 1}
   };
-  static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
+  static constexpr int kStages = 4, kSteps = 4, kMostBeside = 1, kBarrierArrivals = 1, kStagingBytes = 2 * Panels::kBytes;
 
   __device__ StoreEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
       : params_(params), panels_(staging, warpgroup) {}
 
   __device__ void begin(const RowTile& tile) { rows_.set(tile, panels_.warpgroup()); }
+  __device__ void end_of_tile() {}
 
-  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+  __device__ void store(int i, const uint32_t (&packed)[64]) {
     const uint32_t buffer = panels_.acquire(i);
     panels_.write(buffer, [&](int k) { return packed[i * 16 + k]; });
     panels_.publish();
@@ -106,7 +108,7 @@ class ScatterEpilogue {
     const int32_t* c_rows_R;
     int n;
   };
-  static constexpr int kStages = 4, kPanels = 4, kStagingBytes = 2 * Panels::kBytes;
+  static constexpr int kStages = 4, kSteps = 4, kMostBeside = 1, kBarrierArrivals = 1, kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ScatterEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
       : params_(params), panels_(staging, warpgroup) {}
@@ -117,9 +119,10 @@ class ScatterEpilogue {
     for (int i = 0; i < kRowsPerThread; ++i)
       c_row_[i] = row(i) < rows_.count ? __ldg(params_.c_rows_R + rows_.row + row(i)) : -1;
   }
+  __device__ void end_of_tile() {}
 
   /// Two buffers: who writes panel i has passed the barrier of panel i - 1, so everyone has read panel i - 2.
-  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+  __device__ void store(int i, const uint32_t (&packed)[64]) {
     const uint32_t buffer = panels_.buffer(i & 1);
     panels_.write(buffer, [&](int k) { return packed[i * 16 + k]; });
     panels_.sync();
@@ -154,14 +157,16 @@ class ActivationEpilogue {
   };
   static constexpr int kHalves = Policy::kHalves;
   static constexpr int kActPanels = 4 / kHalves;  ///< the tile has this many panels of F columns
-  static constexpr int kStages = 4, kPanels = 4 + kActPanels, kStagingBytes = 2 * Panels::kBytes;
+  static constexpr int kStages = 4, kSteps = 4 + kActPanels, kMostBeside = 1, kBarrierArrivals = 1;
+  static constexpr int kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ActivationEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
       : params_(params), panels_(staging, warpgroup) {}
 
   __device__ void begin(const RowTile& tile) { rows_.set(tile, panels_.warpgroup()); }
+  __device__ void end_of_tile() {}
 
-  __device__ void store_panel(int i, const uint32_t (&packed)[64]) {
+  __device__ void store(int i, const uint32_t (&packed)[64]) {
     const uint32_t buffer = panels_.acquire(i);
     panels_.write(buffer, [&](int k) { return i < 4 ? packed[i * 16 + k] : activated(packed, (i - 4) * 16 + k); });
     panels_.publish();

@@ -18,7 +18,8 @@ struct Pipeline {
   static constexpr uint32_t kStaging = kStages * (kStageA + kStageB);
   static constexpr uint32_t kBarriers = kStaging + 2 * kStagingBytes;
   /// full and empty of each stage, two of each computing warpgroup's epilogue
-  static constexpr uint32_t kBytes = kBarriers + kStages * 16 + 32;
+  static constexpr uint32_t kTiles = kBarriers + kStages * 16 + 32;
+  static constexpr uint32_t kBytes = kTiles + kStages * 16;
   static_assert(kBytes <= 232448, "more shared memory than a block can have on sm_90");
 
   uint32_t base;
@@ -30,14 +31,24 @@ struct Pipeline {
   __device__ uint32_t empty(int stage) const { return base + kBarriers + (kStages + stage) * 8; }
   __device__ uint32_t epilogue_barriers(int warpgroup) const { return base + kBarriers + kStages * 16 + warpgroup * 16; }
 
+  /// The tile that a stage belongs to, written before its first block is full; a row below 0: there are no more tiles.
+  __device__ void set_tile(int stage, const RowTile& tile) const {
+    store_shared(base + kTiles + stage * 16, uint4{static_cast<uint32_t>(tile.expert), static_cast<uint32_t>(tile.row),
+                                                   static_cast<uint32_t>(tile.row_end), static_cast<uint32_t>(tile.n_tile)});
+  }
+  __device__ RowTile tile(int stage) const {
+    const uint4 x = load_shared(base + kTiles + stage * 16);
+    return {static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), static_cast<int>(x.w)};
+  }
+
   /// By one thread. A stage is full when thread 0 of the loaders has announced its bytes and they and the copies of
   /// `copying_threads` others are in; it is empty when every computing warp has let go of it.
-  __device__ void init_barriers(int copying_threads) const {
+  __device__ void init_barriers(int copying_threads, int epilogue_arrivals) const {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full(stage), 1 + copying_threads);
       barrier_init(empty(stage), kComputeWarps);
     }
-    for (int i = 0; i < 4; ++i) barrier_init(epilogue_barriers(0) + i * 8, 1);
+    for (int i = 0; i < 4; ++i) barrier_init(epilogue_barriers(0) + i * 8, epilogue_arrivals);
     barrier_init_fence();
   }
 };
@@ -61,6 +72,12 @@ template <class Pipe, Major kA, Major kB, int kCopyingThreads>
 class Accumulator {
  public:
   __device__ Accumulator(const Pipe& pipe, int warpgroup) : pipe_(pipe), a_offset_(warpgroup * kBytesPer64) {}
+
+  /// What the loaders say of the stage to come.
+  __device__ RowTile next_tile() {
+    barrier_wait(pipe_.full(at_.stage), at_.phase);
+    return pipe_.tile(at_.stage);
+  }
 
   /// Starts block `block` of a tile and lets go of the stage before, whose products are done by then.
   __device__ void step(float (&acc)[128], int block) {

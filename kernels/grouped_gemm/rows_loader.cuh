@@ -48,6 +48,15 @@ struct WeightTransposed {
   }
 };
 
+/// Behind the last tile, by every thread that loads.
+template <class Pipe>
+__device__ void announce_end(const Pipe& pipe, const RingPosition<Pipe::kStages>& at) {
+  barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+  if (threadIdx.x != 0) return;
+  pipe.set_tile(at.stage, {.expert = 0, .row = -1, .row_end = 0, .n_tile = 0});
+  barrier_arrive(pipe.full(at.stage));
+}
+
 struct ContiguousRows {
   static constexpr int kCopyingThreads = 0;
   static constexpr int kLoaderRegisters = 24, kComputeRegisters = 240;
@@ -61,17 +70,19 @@ struct ContiguousRows {
       for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
         const uint32_t full = pipe.full(at.stage);
         barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+        if (block == 0) pipe.set_tile(at.stage, tile);
         barrier_arrive_expect(full, kStageA + kStageB);
         tma_load(pipe.a(at.stage), p.a, full, block * kBlockK, tile.row);
         Weight::load(pipe.b(at.stage), p, full, tile, block);
       }
     }
+    announce_end(pipe, at);
   }
 };
 
 struct GatheredRows {
   static constexpr int kCopyingThreads = 128;
-  static constexpr int kLoaderRegisters = 72, kComputeRegisters = 216;
+  static constexpr int kLoaderRegisters = 56, kComputeRegisters = 224;
 
   /// Thread t copies chunk t % 8 of rows t / 8 + 16 j: one address each, fixed steps in shared memory.
   template <class Weight, class Pipe>
@@ -107,6 +118,7 @@ struct GatheredRows {
         const uint32_t full = pipe.full(at.stage);
         barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
         if (threadIdx.x == 0) {
+          if (block == 0) pipe.set_tile(at.stage, tile);
           barrier_arrive_expect(full, kStageB);
           Weight::load(pipe.b(at.stage), p, full, tile, block);
         }
@@ -121,6 +133,8 @@ struct GatheredRows {
         }
       }
     }
+    announce_end(pipe, at);
+    barrier_arrive_after_copies(pipe.full(at.stage));
   }
 };
 

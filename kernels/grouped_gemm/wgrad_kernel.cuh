@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   const WgradPipe pipe{shared_address(dynamic_shared<void>())};
   if (threadIdx.x == 0) {
     prefetch_tensor_map(params.dw);
-    pipe.init_barriers(kCopies ? 128 : 0);
+    pipe.init_barriers(kCopies ? 128 : 0, 1);
   }
   __syncthreads();
 

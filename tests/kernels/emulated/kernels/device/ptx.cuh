@@ -174,6 +174,7 @@ inline void store_shared(uint32_t address, float x, float y) {
   std::memcpy(emulated::shared(address), &x, 4);
   std::memcpy(emulated::shared(address + 4), &y, 4);
 }
+inline void store_shared(uint32_t address, const uint4& x) { std::memcpy(emulated::shared(address), &x, 16); }
 inline uint4 load_shared(uint32_t address) {
   uint4 value;
   std::memcpy(&value, emulated::shared(address), 16);
