@@ -103,8 +103,12 @@ void Gradients::finish_oldest() {
 
 at::Tensor Gradients::norm() const {
   std::vector<at::Tensor> norms;
-  for (const auto& state : units_) norms.push_back(at::linalg_vector_norm(state.own));
-  auto squares = at::stack(norms).square().sum().view({1});
+  for (const auto& state : units_) {
+    // One after the other, as on a CPU, millions of squares in fp32 are off by 1e-4; the tree of a GPU is not.
+    const auto sum_type = state.own.is_cpu() ? at::kDouble : state.own.scalar_type();
+    norms.push_back(at::linalg_vector_norm(state.own, 2, {}, false, sum_type));
+  }
+  auto squares = at::stack(norms).square().sum().to(at::kFloat).view({1});
   comm_.all_reduce(squares);
   return squares.sqrt();
 }
