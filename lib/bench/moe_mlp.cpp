@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lib/bench/accuracy.h"
+#include "lib/bench/dense.h"
 #include "lib/bench/kernels_alone.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
@@ -61,59 +62,45 @@ double check(const Result& actual, const MoeInputs& in) {
 }
 
 void write_dump(const std::string& folder, const MoeInputs& in, const Result& result) {
-  const auto& s = in.shape;
-  const auto path =
-      fmt::format("{}/moe_mlp_{}_{}_{}_{}_{}.safetensors", folder, s.tokens, s.model, s.width, s.experts, s.top_k);
-  write_safetensors(path, {{"x", in.x_TD},
-                           {"w1", in.w1},
-                           {"w2", in.w2},
-                           {"gates", in.gates_TK},
-                           {"ids", in.ids_TK},
-                           {"dout", in.dout_TD},
-                           {"out", result.out_TD},
-                           {"dx", result.grads.dx_TD},
-                           {"dw1", result.grads.dw1},
-                           {"dw2", result.grads.dw2},
-                           {"dgates", result.grads.dgates_TK}});
+  write_safetensors(dump_path(folder, "moe_mlp", in.shape.sizes()), {{"x", in.x_TD},
+                                                                     {"w1", in.w1},
+                                                                     {"w2", in.w2},
+                                                                     {"gates", in.gates_TK},
+                                                                     {"ids", in.ids_TK},
+                                                                     {"dout", in.dout_TD},
+                                                                     {"out", result.out_TD},
+                                                                     {"dx", result.grads.dx_TD},
+                                                                     {"dw1", result.grads.dw1},
+                                                                     {"dw2", result.grads.dw2},
+                                                                     {"dgates", result.grads.dgates_TK}});
 }
 
-/// x V1 and V2 [F K, D] with SwiGLU between: the FLOPs of the experts of a token, without routing.
-struct DenseMlp {
-  explicit DenseMlp(const MoeInputs& in)
-      : x_TD(in.x_TD.detach().requires_grad_()),
-        v1(at::randn({2 * in.shape.width * in.shape.top_k, in.shape.model}, in.x_TD.options()).mul_(0.02).requires_grad_()),
-        v2(at::randn({in.shape.model, in.shape.width * in.shape.top_k}, in.x_TD.options()).mul_(0.02).requires_grad_()) {}
-
-  at::Tensor forward() const { return at::mm(plain::swiglu(at::mm(x_TD, v1.t())), v2.t()); }
-  void forward_backward(const at::Tensor& dout_TD) const { torch::autograd::grad({forward()}, {x_TD, v1, v2}, {dout_TD}); }
-
-  at::Tensor x_TD, v1, v2;
-};
-
-/// Forward and forward with backward of ours, of ATen and of a dense MLP, in this order.
-std::vector<Figure> time_op(const MoeInputs& in, const Conditions& conditions) {
-  const auto& machine = conditions.machine;
-  const auto leaves = as_leaves(in);
-  const DenseMlp dense(in);
-  const auto routing = [&] { return ops::ref::make_routing(in.ids_TK, in.shape.experts); };
-  const std::vector<std::string> names = {"fwd", "fwd+bwd", "fwd, ATen", "fwd+bwd, ATen", "fwd, dense", "fwd+bwd, dense"};
-  const auto times = time_interleaved({{[&] { forward(leaves); }},
-                                       {[&] { ours(leaves); }},
-                                       {[&] { plain::forward(in, routing()); }},
-                                       {[&] { plain_result(in, in.x_TD.scalar_type()); }},
-                                       {[&] { dense.forward(); }},
-                                       {[&] { dense.forward_backward(in.dout_TD); }}},
-                                      conditions.rounds, machine.device);
-  std::vector<Figure> figures;
-  for (size_t i = 0; i < times.size(); ++i) {
-    const bool training = i % 2 == 1;
-    Figure figure{
-        .name = names[i], .ms = times[i], .work = {.flops = training ? training_flops(in.shape) : forward_flops(in.shape)}};
-    if (machine.ceilings)
-      figure.bound_ms = (training ? training_bound_ms : forward_bound_ms)(in.shape, machine.element_bytes(), *machine.ceilings);
-    figures.push_back(figure);
+OpWork work_of(const MoeShape& shape, const Machine& machine) {
+  OpWork work{.forward = {.flops = forward_flops(shape)}, .training = {.flops = training_flops(shape)}};
+  if (machine.ceilings) {
+    work.forward_bound_ms = forward_bound_ms(shape, machine.element_bytes(), *machine.ceilings);
+    work.training_bound_ms = training_bound_ms(shape, machine.element_bytes(), *machine.ceilings);
   }
-  return figures;
+  return work;
+}
+
+/// Of ours, of ATen, of a dense MLP as wide as the experts of a token and, where the shape asks for it, as wide as all.
+std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
+  const auto& shape = in.shape;
+  const auto leaves = as_leaves(in);
+  const auto work = work_of(shape, machine);
+  auto passes = both_passes(
+      "", [=] { forward(leaves); }, [=] { ours(leaves); }, work);
+  const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
+  add(both_passes(
+      "aten", [=] { plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)); },
+      [=] { plain_result(in, in.x_TD.scalar_type()); }, work));
+  const auto add_dense = [&](const std::string& rival, int64_t width) {
+    add(dense_passes(rival, in.x_TD, {2 * width, shape.model}, Between::kSwiglu, machine.ceilings));
+  };
+  add_dense("dense", shape.top_k * shape.width);
+  if (shape.beside_all_dense) add_dense("dense_all", shape.experts * shape.width);
+  return passes;
 }
 
 /// Each kernel of the op alone.
@@ -132,46 +119,24 @@ std::vector<Figure> time_kernels(const MoeInputs& in, const Conditions& conditio
   return figures;
 }
 
-/// saved_mib, peak_mib and host_us; null on a CPU.
-ordered_json memory_and_host_time(const MoeInputs& in, at::Device device) {
-  if (!device.is_cuda()) return {{"saved_mib", nullptr}, {"peak_mib", nullptr}, {"host_us", nullptr}};
-  const auto leaves = as_leaves(in);
-  const auto memory =
-      memory_use([&] { return forward(leaves); }, [&](const at::Tensor& out_TD) { backward(leaves, out_TD); }, device);
-  return {
-      {"saved_mib", memory.saved_mib}, {"peak_mib", memory.peak_mib}, {"host_us", enqueue_us([&] { ours(leaves); }, device)}};
-}
-
 }  // namespace
 
-Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions, const std::string& dump) {
-  const auto& ceilings = conditions.machine.ceilings;
-  double error_ratio = 0;
+Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions) {
+  const auto& machine = conditions.machine;
+  auto row = row_of(in.shape.sizes(), conditions);
   {
     const auto result = ours(as_leaves(in));
-    if (!dump.empty()) write_dump(dump, in, result);
-    error_ratio = check(result, in);
+    if (!conditions.dump.empty()) write_dump(conditions.dump, in, result);
+    row["max_err_ratio"] = check(result, in);
   }
-  const auto resources = memory_and_host_time(in, conditions.machine.device);
-  const auto op = time_op(in, conditions), kernels = time_kernels(in, conditions);
-
-  Measured measured{.text = title_of("moe_mlp", in.shape) + "\n" + format_figures(op, ceilings) +
-                            format_figures(kernels, ceilings)};
-  if (conditions.machine.device.is_cuda())
-    measured.text += fmt::format("saved {:.0f} MiB, peak {:.0f} MiB, host {:.0f} us a forward and backward\n",
-                                 resources["saved_mib"].get<double>(), resources["peak_mib"].get<double>(),
-                                 resources["host_us"].get<double>());
-  auto row = row_of(in, conditions);
-  const auto fwd = to_json(op[0], ceilings), fwdbwd = to_json(op[1], ceilings);
-  for (const auto& [key, value] : fwd.items()) row["fwd_" + key] = value;
-  for (const auto& [key, value] : fwdbwd.items()) row["fwdbwd_" + key] = value;
-  row.update(resources);
-  row["max_err_ratio"] = error_ratio;
-  row["aten"] = {{"fwd", to_json(op[2], ceilings)}, {"fwdbwd", to_json(op[3], ceilings)}};
-  row["dense"] = {{"fwd", to_json(op[4], ceilings)}, {"fwdbwd", to_json(op[5], ceilings)}};
-  for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, ceilings);
-  measured.rows.push_back(row);
-  return measured;
+  const auto leaves = as_leaves(in);
+  const auto resources = measure_resources([&] { return forward(leaves); },
+                                           [&](const at::Tensor& out_TD) { backward(leaves, out_TD); }, machine.device, row);
+  auto text = time_passes(passes_of(in, machine), conditions, row);
+  const auto kernels = time_kernels(in, conditions);
+  for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, machine.ceilings);
+  text += format_figures(kernels, machine.ceilings) + resources;
+  return {.rows = ordered_json::array({row}), .text = text};
 }
 
 }  // namespace scatterlm::bench

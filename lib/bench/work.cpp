@@ -77,6 +77,10 @@ double training_bound_ms(const MoeShape& shape, int64_t element_bytes, const Cei
                        element_bytes, ceilings);
 }
 
+Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_bytes) {
+  return {.bytes = 3.0 * element_bytes * num_experts * shape.model * shape.width};
+}
+
 double tflops(double flops, double ms) { return flops / ms / 1e9; }
 double gbps(double bytes, double ms) { return bytes / ms / 1e6; }
 

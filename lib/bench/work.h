@@ -47,6 +47,9 @@ double bound_ms(const Work& work, const Ceilings& ceilings);
 double forward_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings);
 double training_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings);
 
+/// A forward that reads the weights of `num_experts` experts once, and nothing else that counts.
+Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_bytes);
+
 double tflops(double flops, double ms);
 double gbps(double bytes, double ms);
 

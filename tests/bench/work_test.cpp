@@ -58,6 +58,13 @@ TEST_CASE("work: the kernels' FLOPs are those of the op", "[work]") {
   REQUIRE(2 * work_of(MoeKernel::kUp, shape, 2).bytes == work_of(MoeKernel::kUp, shape, 4).bytes);
 }
 
+TEST_CASE("work: weights of the chosen experts", "[work]") {
+  const MoeShape olmoe{.tokens = 1, .model = 2048, .width = 1024, .experts = 64, .top_k = 8};
+  const auto work = weights_of(olmoe, 8, 2);
+  REQUIRE(work.bytes == 8.0 * 3 * 2048 * 1024 * 2);
+  REQUIRE(bound_ms(work, kH200) == Approx(0.02357).epsilon(1e-3));
+}
+
 TEST_CASE("figure: percentages of ceilings and roofline", "[figure]") {
   const Ceilings ceilings{.gemm_tflops = 500, .copy_tbps = 4};
   const Figure gemm{.name = "up", .ms = {2, 1.9, 2.5}, .work = {.flops = 4e11, .bytes = 1e6}, .bound_ms = 0.8};

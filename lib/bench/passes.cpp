@@ -1,0 +1,54 @@
+#include "lib/bench/passes.h"
+
+#include <fmt/format.h>
+
+#include "lib/bench/figure.h"
+
+namespace scatterlm::bench {
+
+using nlohmann::ordered_json;
+
+OpWork dense_work(double forward_flops, const std::optional<Ceilings>& ceilings) {
+  OpWork work{.forward = {.flops = forward_flops}, .training = {.flops = 3 * forward_flops}};
+  if (ceilings) {
+    work.forward_bound_ms = bound_ms(work.forward, *ceilings);
+    work.training_bound_ms = bound_ms(work.training, *ceilings);
+  }
+  return work;
+}
+
+std::vector<Pass> both_passes(const std::string& rival, const std::function<void()>& forward,
+                              const std::function<void()>& forward_backward, const OpWork& work) {
+  return {{rival, "fwd", forward, work.forward, work.forward_bound_ms},
+          {rival, "fwdbwd", forward_backward, work.training, work.training_bound_ms}};
+}
+
+std::string time_passes(const std::vector<Pass>& passes, const Conditions& conditions, ordered_json& row) {
+  std::vector<Variant> variants;
+  for (const auto& pass : passes) variants.push_back({pass.run});
+  const auto times = time_interleaved(variants, conditions.rounds, conditions.machine.device);
+  std::vector<Figure> figures;
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const auto& [rival, name, run, work, bound_ms] = passes[i];
+    figures.push_back({.name = rival.empty() ? name : name + ", " + rival, .ms = times[i], .work = work, .bound_ms = bound_ms});
+    const auto json = to_json(figures.back(), conditions.machine.ceilings);
+    if (!rival.empty()) row[rival][name] = json;
+    if (rival.empty())
+      for (const auto& [key, value] : json.items()) row[name + "_" + key] = value;
+  }
+  return format_figures(figures, conditions.machine.ceilings);
+}
+
+std::string measure_resources(const std::function<at::Tensor()>& forward,
+                              const std::function<void(const at::Tensor&)>& backward, at::Device device, ordered_json& row) {
+  if (!device.is_cuda()) {
+    row.update({{"saved_mib", nullptr}, {"peak_mib", nullptr}, {"host_us", nullptr}});
+    return "";
+  }
+  const auto memory = memory_use(forward, backward, device);
+  const double host_us = enqueue_us([&] { backward(forward()); }, device);
+  row.update({{"saved_mib", memory.saved_mib}, {"peak_mib", memory.peak_mib}, {"host_us", host_us}});
+  return fmt::format("saved {:.0f} MiB, peak {:.0f} MiB, host {:.0f} us\n", memory.saved_mib, memory.peak_mib, host_us);
+}
+
+}  // namespace scatterlm::bench
