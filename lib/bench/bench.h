@@ -48,6 +48,13 @@ Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Co
 /// The op forward only, beside the time to read the weights of the experts that the tokens take.
 Measured measure_inference(const MoeInputs& in, const Conditions& conditions);
 
+/// Query and output projection, the second on what the first gives (its gradient is dq of the dump), and once more with
+/// attention between them; beside plain LibTorch and two dense products of equal FLOPs.
+Measured measure_moa(const MoaInputs& in, const Conditions& conditions);
+
+/// One projection in the four orders of its rows, one row each; beside plain LibTorch and a dense product of equal FLOPs.
+Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditions);
+
 /// What a row of the evidence begins with: shape, type and routing.
 nlohmann::ordered_json row_of(const Sizes& sizes, const Conditions& conditions);
 

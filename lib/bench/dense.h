@@ -10,11 +10,11 @@
 
 namespace scatterlm::bench {
 
-enum class Between { kNothing, kSwiglu };
+enum class DenseKind { kProducts, kSwiglu };
 
 /// Both passes of x [rows, n] times weights [out, in], one for each of `widths` = out, one after the other. With SwiGLU after
 /// the first, its width counts gate and up. Gradients of x and of all weights.
-std::vector<Pass> dense_passes(const std::string& rival, const at::Tensor& x, const std::vector<int64_t>& widths,
-                               Between between, const std::optional<Ceilings>& ceilings);
+std::vector<Pass> dense_passes(const std::string& other, const at::Tensor& x, const std::vector<int64_t>& widths,
+                               DenseKind kind, const std::optional<Ceilings>& ceilings);
 
 }  // namespace scatterlm::bench

@@ -32,13 +32,11 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
   const int64_t touched = std::get<0>(at::_unique(in.ids_TK)).numel();
   row["touched_experts"] = touched;
 
-  const auto work = weights_of(in.shape, touched, machine.element_bytes());
-  std::optional<double> bound;
-  if (machine.ceilings) bound = bound_ms(work, *machine.ceilings);
+  const auto weights = op_work({weights_of(in.shape, touched, machine.element_bytes())}, {}, machine.ceilings);
   const auto resources = measure_resources([&] { return forward(in); }, [](const at::Tensor&) {}, machine.device, row);
-  const auto text = time_passes(
-      {{"", "fwd", [&] { forward(in); }, work, bound}, {"aten", "fwd", [&] { plain_forward(in, dtype); }, work, bound}},
-      conditions, row);
+  const auto text = time_passes({{"", "fwd", [&] { forward(in); }, weights.forward, weights.forward_bound_ms},
+                                 {"aten", "fwd", [&] { plain_forward(in, dtype); }, weights.forward, weights.forward_bound_ms}},
+                                conditions, row);
   return {.rows = nlohmann::ordered_json::array({row}), .text = text + resources};
 }
 

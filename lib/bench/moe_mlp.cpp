@@ -75,20 +75,12 @@ void write_dump(const std::string& folder, const MoeInputs& in, const Result& re
                                                                      {"dgates", result.grads.dgates_TK}});
 }
 
-OpWork work_of(const MoeShape& shape, const Machine& machine) {
-  OpWork work{.forward = {.flops = forward_flops(shape)}, .training = {.flops = training_flops(shape)}};
-  if (machine.ceilings) {
-    work.forward_bound_ms = forward_bound_ms(shape, machine.element_bytes(), *machine.ceilings);
-    work.training_bound_ms = training_bound_ms(shape, machine.element_bytes(), *machine.ceilings);
-  }
-  return work;
-}
-
 /// Of ours, of ATen, of a dense MLP as wide as the experts of a token and, where the shape asks for it, as wide as all.
 std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
   const auto& shape = in.shape;
   const auto leaves = as_leaves(in);
-  const auto work = work_of(shape, machine);
+  const auto work =
+      op_work(forward_work(shape, machine.element_bytes()), backward_work(shape, machine.element_bytes()), machine.ceilings);
   auto passes = both_passes(
       "", [=] { forward(leaves); }, [=] { ours(leaves); }, work);
   const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
@@ -96,7 +88,7 @@ std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
       "aten", [=] { plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)); },
       [=] { plain_result(in, in.x_TD.scalar_type()); }, work));
   const auto add_dense = [&](const std::string& rival, int64_t width) {
-    add(dense_passes(rival, in.x_TD, {2 * width, shape.model}, Between::kSwiglu, machine.ceilings));
+    add(dense_passes(rival, in.x_TD, {2 * width, shape.model}, DenseKind::kSwiglu, machine.ceilings));
   };
   add_dense("dense", shape.top_k * shape.width);
   if (shape.beside_all_dense) add_dense("dense_all", shape.experts * shape.width);

@@ -8,19 +8,10 @@ namespace scatterlm::bench {
 
 using nlohmann::ordered_json;
 
-OpWork dense_work(double forward_flops, const std::optional<Ceilings>& ceilings) {
-  OpWork work{.forward = {.flops = forward_flops}, .training = {.flops = 3 * forward_flops}};
-  if (ceilings) {
-    work.forward_bound_ms = bound_ms(work.forward, *ceilings);
-    work.training_bound_ms = bound_ms(work.training, *ceilings);
-  }
-  return work;
-}
-
-std::vector<Pass> both_passes(const std::string& rival, const std::function<void()>& forward,
+std::vector<Pass> both_passes(const std::string& other, const std::function<void()>& forward,
                               const std::function<void()>& forward_backward, const OpWork& work) {
-  return {{rival, "fwd", forward, work.forward, work.forward_bound_ms},
-          {rival, "fwdbwd", forward_backward, work.training, work.training_bound_ms}};
+  return {{other, "fwd", forward, work.forward, work.forward_bound_ms},
+          {other, "fwdbwd", forward_backward, work.training, work.training_bound_ms}};
 }
 
 std::string time_passes(const std::vector<Pass>& passes, const Conditions& conditions, ordered_json& row) {
@@ -29,11 +20,11 @@ std::string time_passes(const std::vector<Pass>& passes, const Conditions& condi
   const auto times = time_interleaved(variants, conditions.rounds, conditions.machine.device);
   std::vector<Figure> figures;
   for (size_t i = 0; i < passes.size(); ++i) {
-    const auto& [rival, name, run, work, bound_ms] = passes[i];
-    figures.push_back({.name = rival.empty() ? name : name + ", " + rival, .ms = times[i], .work = work, .bound_ms = bound_ms});
+    const auto& [other, name, run, work, bound_ms] = passes[i];
+    figures.push_back({.name = other.empty() ? name : name + ", " + other, .ms = times[i], .work = work, .bound_ms = bound_ms});
     const auto json = to_json(figures.back(), conditions.machine.ceilings);
-    if (!rival.empty()) row[rival][name] = json;
-    if (rival.empty())
+    if (!other.empty()) row[other][name] = json;
+    if (other.empty())
       for (const auto& [key, value] : json.items()) row[name + "_" + key] = value;
   }
   return format_figures(figures, conditions.machine.ceilings);

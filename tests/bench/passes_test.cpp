@@ -33,16 +33,16 @@ TEST_CASE("passes: ours and a rival's in the row and in the table", "[passes]") 
 
 TEST_CASE("dense: FLOPs and shapes of one product, of two and of an MLP", "[passes]") {
   const auto x = at::randn({3, 8});
-  const auto flops = [&](const std::vector<int64_t>& widths, Between between) {
-    const auto passes = dense_passes("dense", x, widths, between, Ceilings{.gemm_tflops = 1, .copy_tbps = 1});
+  const auto flops = [&](const std::vector<int64_t>& widths, DenseKind kind) {
+    const auto passes = dense_passes("dense", x, widths, kind, Ceilings{.gemm_tflops = 1, .copy_tbps = 1});
     for (const auto& pass : passes) pass.run();  // throws where widths do not fit
     REQUIRE(passes[1].work.flops == 3 * passes[0].work.flops);
     REQUIRE(*passes[0].bound_ms == Approx(passes[0].work.flops / 1e9));
     return passes[0].work.flops;
   };
-  REQUIRE(flops({16}, Between::kNothing) == 2 * 3 * 8 * 16);
-  REQUIRE(flops({16, 4}, Between::kNothing) == 2 * 3 * (8 * 16 + 16 * 4));
-  REQUIRE(flops({16, 8}, Between::kSwiglu) == 2 * 3 * (8 * 16 + 8 * 8));
+  REQUIRE(flops({16}, DenseKind::kProducts) == 2 * 3 * 8 * 16);
+  REQUIRE(flops({16, 4}, DenseKind::kProducts) == 2 * 3 * (8 * 16 + 16 * 4));
+  REQUIRE(flops({16, 8}, DenseKind::kSwiglu) == 2 * 3 * (8 * 16 + 8 * 8));
 }
 
 }  // namespace scatterlm::bench
