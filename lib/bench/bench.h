@@ -48,6 +48,9 @@ Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Co
 /// The op forward only, beside the time to read the weights of the experts that the tokens take.
 Measured measure_inference(const MoeInputs& in, const Conditions& conditions);
 
+/// Router and metadata, forward and backward, beside plain LibTorch and beside the experts behind them: their share of a layer.
+Measured measure_router(const MoeInputs& in, const Conditions& conditions);
+
 /// Query and output projection, the second on what the first gives (its gradient is dq of the dump), and once more with
 /// attention between them; beside plain LibTorch and two dense products of equal FLOPs.
 Measured measure_moa(const MoaInputs& in, const Conditions& conditions);

@@ -84,6 +84,18 @@ Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_byte
   return {.bytes = 3.0 * element_bytes * num_experts * shape.model * shape.width};
 }
 
+Work router_forward_work(const MoeShape& s, int64_t element_bytes) {
+  const double tokens = s.tokens, weight = double(s.experts) * s.model, logits = tokens * s.experts, slots = s.rows();
+  return {.flops = 2 * tokens * weight,
+          .bytes = element_bytes * (tokens * s.model + weight) + 4 * logits + (8 + 16) * slots};  // gates, ids; metadata
+}
+
+Work router_backward_work(const MoeShape& s, int64_t element_bytes) {
+  const double tokens = s.tokens, weight = double(s.experts) * s.model, logits = tokens * s.experts, slots = s.rows();
+  return {.flops = 4 * tokens * weight,
+          .bytes = element_bytes * 2 * (tokens * s.model + weight) + 4 * logits + 8 * slots};  // ids, gradient of the gates
+}
+
 double bound_ms(const Work& work, const Ceilings& ceilings) {
   return 1e3 * std::max(work.flops / (ceilings.gemm_tflops * 1e12), work.bytes / (ceilings.copy_tbps * 1e12));
 }

@@ -38,6 +38,10 @@ std::vector<Work> backward_work(const MoeShape& shape, int64_t element_bytes);
 /// A forward that reads the weights of `num_experts` experts once, and nothing else that counts.
 Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_bytes);
 
+/// Logits, scores, selection and metadata; backward from the logits in fp32.
+Work router_forward_work(const MoeShape& shape, int64_t element_bytes);
+Work router_backward_work(const MoeShape& shape, int64_t element_bytes);
+
 /// What one GPU reaches on a large product and on a large copy.
 struct Ceilings {
   double gemm_tflops = 0;

@@ -43,6 +43,14 @@ TEST_CASE("moe_mlp: dense MLPs as wide as the experts of a token and as all", "[
   REQUIRE(double(row["fwd_ms"]) * double(row["fwd_tflops"]) * 1e9 == Approx(6.0 * 5 * 16 * 24 * 3));
 }
 
+TEST_CASE("router: its share of a layer", "[benches]") {
+  const Machine machine;
+  const auto row = measure_router(make_inputs(kShape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  const double router = row["fwdbwd_ms"], experts = row["experts"]["fwdbwd"]["ms"];
+  REQUIRE(double(row["share_percent"]) == Approx(100 * router / (router + experts)));
+  REQUIRE(row["aten"]["fwd"]["ms"].is_number());
+}
+
 TEST_CASE("moa: both projections, with attention between them and without", "[benches]") {
   const Machine machine;
   const MoaShape shape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 2};

@@ -55,6 +55,15 @@ TEST_CASE("work: FLOPs of the op", "[work]") {
   REQUIRE(2 * work_of(MoeKernel::kUp, shape, 2).bytes == work_of(MoeKernel::kUp, shape, 4).bytes);
 }
 
+TEST_CASE("work: router", "[work]") {
+  const MoeShape shape{.tokens = 10, .model = 16, .width = 8, .experts = 6, .top_k = 2};
+  const auto forward = router_forward_work(shape, 2), backward = router_backward_work(shape, 2);
+  REQUIRE(forward.flops == 2 * 10 * 16 * 6);
+  REQUIRE(backward.flops == 2 * forward.flops);
+  REQUIRE(forward.bytes == 2 * (160 + 96) + 4 * 60 + 4 * 20 + 4 * 20 + 16 * 20);  // x, w, logits, gates, ids, metadata
+  REQUIRE(backward.bytes == 2 * (160 + 96 + 160 + 96) + 4 * 60 + 4 * 20 + 4 * 20);
+}
+
 TEST_CASE("work: weights of the chosen experts", "[work]") {
   const MoeShape olmoe{.tokens = 1, .model = 2048, .width = 1024, .experts = 64, .top_k = 8};
   const auto work = weights_of(olmoe, 8, 2);
