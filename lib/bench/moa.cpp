@@ -85,10 +85,13 @@ Projected plain_forward(const MoaInputs& in) {
   return {q, plain::forward(plain_linear(q, in.wo, in.gates_TK), routing)};
 }
 
-Result plain_result(const MoaInputs& given, at::ScalarType dtype, Between between) {
-  MoaInputs in = given;
+MoaInputs converted(MoaInputs in, at::ScalarType dtype) {
   for (auto* tensor : {&in.x_TD, &in.wq, &in.wo, &in.k, &in.v, &in.dout_TD}) *tensor = tensor->to(dtype);
-  if (dtype == at::kDouble) in.gates_TK = given.gates_TK.to(dtype);
+  if (dtype == at::kDouble) in.gates_TK = in.gates_TK.to(dtype);
+  return in;
+}
+
+Result plain_result(const MoaInputs& in, Between between) {
   const auto routing = ops::ref::make_routing(in.ids_TK, in.shape.experts);
   const auto query = plain_linear(in.x_TD, in.wq, {});
   auto q = plain::forward(query, routing), mixed = q;
@@ -98,16 +101,15 @@ Result plain_result(const MoaInputs& given, at::ScalarType dtype, Between betwee
   }
   const auto output = plain_linear(mixed.detach(), in.wo, in.gates_TK);
   const auto of_output = plain::backward(output, routing, in.dout_TD);
-  const bool mixes = mixed.requires_grad();
-  const auto dq = mixes ? torch::autograd::grad({mixed}, {q}, {of_output.dx})[0] : of_output.dx;
+  const auto dq = mixed.requires_grad() ? torch::autograd::grad({mixed}, {q}, {of_output.dx})[0] : of_output.dx;
   const auto of_query = plain::backward(query, routing, dq);
   return {q.detach(), plain::forward(output, routing), of_query.dx, of_query.dweight, of_output.dweight, of_output.dgates_TK,
           dq};
 }
 
 double check(const Result& actual, const MoaInputs& in, Between between) {
-  const auto dtype = in.x_TD.scalar_type();
-  const auto plain = plain_result(in, dtype, between), truth = plain_result(in, higher_precision(dtype), between);
+  const auto plain = plain_result(in, between),
+             truth = plain_result(converted(in, higher_precision(in.x_TD.scalar_type())), between);
   return require_accurate(between == Between::kAttention ? "moa with attention" : "moa",
                           {{"q", actual.q, plain.q, truth.q},
                            {"out", actual.out_TD, plain.out_TD, truth.out_TD},
@@ -152,16 +154,15 @@ std::vector<Pass> our_passes(const std::string& name, const MoaInputs& leaves, c
 
 /// Of ours, of ATen, of two dense products of equal FLOPs, and of ours with attention.
 std::vector<Pass> passes_of(const MoaInputs& in, const Machine& machine) {
+  const auto& shape = in.shape;
   const auto leaves = as_leaves(in);
-  auto passes = our_passes("", leaves, machine, Between::kNothing);
-  const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
-  add(both_passes(
-      "aten", [=] { plain_forward(in); }, [=] { plain_result(in, in.x_TD.scalar_type(), Between::kNothing); },
-      work_of(in.shape, machine, Between::kNothing)));
-  add(dense_passes("dense", in.x_TD, {in.shape.top_k * in.shape.width(), in.shape.model}, DenseKind::kProducts,
-                   machine.ceilings));
-  add(our_passes("with_attention", leaves, machine, Between::kAttention));
-  return passes;
+  return all_of(
+      {our_passes("", leaves, machine, Between::kNothing),
+       both_passes(
+           "aten", [=] { plain_forward(in); }, [=] { plain_result(in, Between::kNothing); },
+           work_of(shape, machine, Between::kNothing)),
+       dense_passes("dense", in.x_TD, {shape.top_k * shape.width(), shape.model}, DenseKind::kProducts, machine.ceilings),
+       our_passes("with_attention", leaves, machine, Between::kAttention)});
 }
 
 }  // namespace

@@ -42,18 +42,24 @@ Result ours(const MoeInputs& leaves) {
   return {out_TD.detach(), backward(leaves, out_TD)};
 }
 
-Result plain_result(const MoeInputs& in, at::ScalarType dtype) {
-  MoeInputs converted = in;
-  for (auto* tensor : {&converted.x_TD, &converted.w1, &converted.w2, &converted.dout_TD}) *tensor = tensor->to(dtype);
-  if (dtype == at::kDouble) converted.gates_TK = in.gates_TK.to(dtype);
+MoeInputs converted(MoeInputs in, at::ScalarType dtype) {
+  for (auto* tensor : {&in.x_TD, &in.w1, &in.w2, &in.dout_TD}) *tensor = tensor->to(dtype);
+  if (dtype == at::kDouble) in.gates_TK = in.gates_TK.to(dtype);
+  return in;
+}
+
+at::Tensor plain_forward(const MoeInputs& in) {
+  return plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)).out_TD;
+}
+
+Result plain_result(const MoeInputs& in) {
   const auto routing = ops::ref::make_routing(in.ids_TK, in.shape.experts);
-  const auto result = plain::forward(converted, routing);
-  return {result.out_TD, plain::backward(converted, routing, result.h)};
+  const auto result = plain::forward(in, routing);
+  return {result.out_TD, plain::backward(in, routing, result.h)};
 }
 
 double check(const Result& actual, const MoeInputs& in) {
-  const auto dtype = in.x_TD.scalar_type();
-  const auto plain = plain_result(in, dtype), truth = plain_result(in, higher_precision(dtype));
+  const auto plain = plain_result(in), truth = plain_result(converted(in, higher_precision(in.x_TD.scalar_type())));
   return require_accurate("moe_mlp", {{"out", actual.out_TD, plain.out_TD, truth.out_TD},
                                       {"dx", actual.grads.dx_TD, plain.grads.dx_TD, truth.grads.dx_TD},
                                       {"dw1", actual.grads.dw1, plain.grads.dw1, truth.grads.dw1},
@@ -78,21 +84,19 @@ void write_dump(const std::string& folder, const MoeInputs& in, const Result& re
 /// Of ours, of ATen, of a dense MLP as wide as the experts of a token and, where the shape asks for it, as wide as all.
 std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
   const auto& shape = in.shape;
-  const auto leaves = as_leaves(in);
-  const auto work =
-      op_work(forward_work(shape, machine.element_bytes()), backward_work(shape, machine.element_bytes()), machine.ceilings);
-  auto passes = both_passes(
-      "", [=] { forward(leaves); }, [=] { ours(leaves); }, work);
-  const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
-  add(both_passes(
-      "aten", [=] { plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)); },
-      [=] { plain_result(in, in.x_TD.scalar_type()); }, work));
-  const auto add_dense = [&](const std::string& rival, int64_t width) {
-    add(dense_passes(rival, in.x_TD, {2 * width, shape.model}, DenseKind::kSwiglu, machine.ceilings));
+  const int64_t bytes = machine.element_bytes();
+  const auto work = op_work(forward_work(shape, bytes), backward_work(shape, bytes), machine.ceilings);
+  const auto dense = [&](const std::string& name, int64_t width) {
+    return dense_passes(name, in.x_TD, {2 * width, shape.model}, DenseKind::kSwiglu, machine.ceilings);
   };
-  add_dense("dense", shape.top_k * shape.width);
-  if (shape.beside_all_dense) add_dense("dense_all", shape.experts * shape.width);
-  return passes;
+  const auto leaves = as_leaves(in);
+  std::vector<std::vector<Pass>> lists = {both_passes(
+                                              "", [=] { forward(leaves); }, [=] { ours(leaves); }, work),
+                                          both_passes(
+                                              "aten", [=] { plain_forward(in); }, [=] { plain_result(in); }, work),
+                                          dense("dense", shape.top_k * shape.width)};
+  if (shape.beside_all_dense) lists.push_back(dense("dense_all", shape.experts * shape.width));
+  return all_of(lists);
 }
 
 /// Each kernel of the op alone.
@@ -129,6 +133,24 @@ Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions) {
   for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, machine.ceilings);
   text += format_figures(kernels, machine.ceilings) + resources;
   return {.rows = ordered_json::array({row}), .text = text};
+}
+
+Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
+  const at::NoGradGuard no_grad;
+  const auto& machine = conditions.machine;
+  auto row = row_of(in.shape.sizes(), conditions);
+  row["max_err_ratio"] = require_accurate(
+      "inference",
+      {{"out", forward(in), plain_forward(in), plain_forward(converted(in, higher_precision(in.x_TD.scalar_type())))}});
+  const int64_t touched = std::get<0>(at::_unique(in.ids_TK)).numel();
+  row["touched_experts"] = touched;
+
+  const auto weights = op_work({weights_of(in.shape, touched, machine.element_bytes())}, {}, machine.ceilings);
+  const auto resources = measure_resources([&] { return forward(in); }, [](const at::Tensor&) {}, machine.device, row);
+  const auto text = time_passes({{"", "fwd", [&] { forward(in); }, weights.forward, weights.forward_bound_ms},
+                                 {"aten", "fwd", [&] { plain_forward(in); }, weights.forward, weights.forward_bound_ms}},
+                                conditions, row);
+  return {.rows = ordered_json::array({row}), .text = text + resources};
 }
 
 }  // namespace scatterlm::bench

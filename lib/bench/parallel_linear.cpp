@@ -68,10 +68,13 @@ struct Result {
   plain::LinearGradients grads;
 };
 
-Result plain_result(const Case& given, at::ScalarType dtype) {
-  Case c = given;
+Case converted(Case c, at::ScalarType dtype) {
   for (auto* tensor : {&c.linear.x, &c.linear.weight, &c.dout}) *tensor = tensor->to(dtype);
   if (dtype == at::kDouble && c.linear.gates_TK.defined()) c.linear.gates_TK = c.linear.gates_TK.to(dtype);
+  return c;
+}
+
+Result plain_result(const Case& c) {
   return {plain::forward(c.linear, c.routing), plain::backward(c.linear, c.routing, c.dout)};
 }
 
@@ -79,8 +82,7 @@ double check(const Form& form, const Case& c) {
   const auto leaves = as_leaves(c);
   const auto out = forward(leaves);
   const Result actual{out.detach(), backward(leaves, out)};
-  const auto dtype = c.linear.x.scalar_type();
-  const auto plain = plain_result(c, dtype), truth = plain_result(c, higher_precision(dtype));
+  const auto plain = plain_result(c), truth = plain_result(converted(c, higher_precision(c.dout.scalar_type())));
   std::vector<Comparison> results = {{"out", actual.out, plain.out, truth.out},
                                      {"dx", actual.grads.dx, plain.grads.dx, truth.grads.dx},
                                      {"dweight", actual.grads.dweight, plain.grads.dweight, truth.grads.dweight}};
@@ -104,13 +106,11 @@ OpWork work_of(const Form& form, const MoaShape& shape, const Machine& machine) 
 std::vector<Pass> passes_of(const Form& form, const Case& c, const MoaInputs& in, const Machine& machine) {
   const auto leaves = as_leaves(c);
   const auto work = work_of(form, in.shape, machine);
-  auto passes = both_passes(
-      "", [=] { forward(leaves); }, [=] { backward(leaves, forward(leaves)); }, work);
-  const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
-  add(both_passes(
-      "aten", [=] { plain::forward(c.linear, c.routing); }, [=] { plain_result(c, c.linear.x.scalar_type()); }, work));
-  add(dense_passes("dense", in.x_TD, {in.shape.top_k * in.shape.width()}, DenseKind::kProducts, machine.ceilings));
-  return passes;
+  return all_of({both_passes(
+                     "", [=] { forward(leaves); }, [=] { backward(leaves, forward(leaves)); }, work),
+                 both_passes(
+                     "aten", [=] { plain::forward(c.linear, c.routing); }, [=] { plain_result(c); }, work),
+                 dense_passes("dense", in.x_TD, {in.shape.top_k * in.shape.width()}, DenseKind::kProducts, machine.ceilings)});
 }
 
 }  // namespace

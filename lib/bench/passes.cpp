@@ -14,6 +14,12 @@ std::vector<Pass> both_passes(const std::string& other, const std::function<void
           {other, "fwdbwd", forward_backward, work.training, work.training_bound_ms}};
 }
 
+std::vector<Pass> all_of(const std::vector<std::vector<Pass>>& lists) {
+  std::vector<Pass> all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 std::string time_passes(const std::vector<Pass>& passes, const Conditions& conditions, ordered_json& row) {
   std::vector<Variant> variants;
   for (const auto& pass : passes) variants.push_back({pass.run});

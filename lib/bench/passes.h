@@ -22,6 +22,8 @@ struct Pass {
 std::vector<Pass> both_passes(const std::string& other, const std::function<void()>& forward,
                               const std::function<void()>& forward_backward, const OpWork& work);
 
+std::vector<Pass> all_of(const std::vector<std::vector<Pass>>& lists);
+
 /// Adds their figures to the row, the op's as fwd_ms, fwd_tflops and so on, others' below their names; returns them as a table.
 std::string time_passes(const std::vector<Pass>& passes, const Conditions& conditions, nlohmann::ordered_json& row);
 

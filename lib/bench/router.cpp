@@ -125,13 +125,11 @@ std::vector<Pass> passes_of(const RouterInputs& in, const MoeInputs& experts, co
   const auto leaves = as_leaves(in, in.x_TD.scalar_type());
   const int64_t bytes = machine.element_bytes();
   const auto work = op_work({router_forward_work(in.shape, bytes)}, {router_backward_work(in.shape, bytes)}, machine.ceilings);
-  auto passes = both_passes(
-      "", [=] { forward(leaves); }, [=] { backward(leaves, forward(leaves)); }, work);
-  const auto add = [&](const std::vector<Pass>& more) { passes.insert(passes.end(), more.begin(), more.end()); };
-  add(both_passes(
-      "aten", [=] { plain_forward(leaves); }, [=] { backward(leaves, plain_forward(leaves)); }, work));
-  add(experts_passes(experts, machine));
-  return passes;
+  return all_of({both_passes(
+                     "", [=] { forward(leaves); }, [=] { backward(leaves, forward(leaves)); }, work),
+                 both_passes(
+                     "aten", [=] { plain_forward(leaves); }, [=] { backward(leaves, plain_forward(leaves)); }, work),
+                 experts_passes(experts, machine)});
 }
 
 }  // namespace

@@ -60,6 +60,13 @@ def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, bench,
         check_gradients(output, [q, exact["wo"], exact["gates"]], ids, exact["dout"], [exact["dq"]])
 
 
+@pytest.mark.parametrize("bench", ["moe_mlp", "inference", "router", "moa", "parallel_linear", "grouped_gemm", "gather_sum", "routing"])
+def test_every_bench_runs_on_a_cpu(scatterlm, bench):
+    shape = MOA_SHAPE if bench in ("moa", "parallel_linear") else SHAPE
+    result = scatterlm("bench", bench, "--shapes", shape, "--routing", "balanced", "--iterations", 1, check=True)
+    assert result.stdout.startswith(f"CPU, fp32: figures of a CPU say nothing about a GPU\n\n{bench} {shape}\n")
+
+
 def test_an_evidence_file_names_program_and_command(scatterlm, tmp_path):
     out = tmp_path / "gather_sum.json"
     result = scatterlm("bench", "gather_sum", "--shapes", f"{SHAPE};8,8,8,2,1", "--iterations", 2, "--json", out)
