@@ -90,13 +90,12 @@ std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
     return dense_passes(name, in.x_TD, {2 * width, shape.model}, DenseKind::kSwiglu, machine.ceilings);
   };
   const auto leaves = as_leaves(in);
-  std::vector<std::vector<Pass>> lists = {both_passes(
-                                              "", [=] { forward(leaves); }, [=] { ours(leaves); }, work),
-                                          both_passes(
-                                              "aten", [=] { plain_forward(in); }, [=] { plain_result(in); }, work),
-                                          dense("dense", shape.top_k * shape.width)};
-  if (shape.beside_all_dense) lists.push_back(dense("dense_all", shape.experts * shape.width));
-  return all_of(lists);
+  const auto op = both_passes(
+                 "", [=] { forward(leaves); }, [=] { ours(leaves); }, work),
+             aten = both_passes(
+                 "aten", [=] { plain_forward(in); }, [=] { plain_result(in); }, work);
+  const auto passes = all_of({op, aten, dense("dense", shape.top_k * shape.width)});
+  return shape.beside_all_dense ? all_of({passes, dense("dense_all", shape.experts * shape.width)}) : passes;
 }
 
 /// Each kernel of the op alone.
