@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -29,6 +31,20 @@ std::string command_of(const BenchOptions& options) {
   return command;
 }
 
+std::vector<std::string> bench_names() {
+  std::vector<std::string> names;
+  for (const auto& bench : bench::all_benches()) names.push_back(bench.name);
+  return names;
+}
+
+/// "moe_mlp: forward and backward of the experts, then each kernel; ..."
+std::string help_of_names() {
+  std::vector<std::string> parts;
+  for (const auto& bench : bench::all_benches())
+    parts.push_back(fmt::format("{}{}: {}", bench.name, bench.dumps ? " (has --dump)" : "", bench.help));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -42,48 +58,45 @@ std::string describe(const bench::Machine& machine) {
 }
 
 void run_bench(const BenchOptions& options) {
-  const bool whole_op = options.name == "moe_mlp";
-  const auto shapes = bench::parse_shapes(options.shapes);
+  const auto& bench = *std::ranges::find(bench::all_benches(), options.name, &bench::Bench::name);  // CLI11 knows them all
+  const auto measurements = bench.parse(options.shapes);
   const auto routing = bench::parse_routing(options.routing);
   const auto sources = source_hash(SourceSet::kKernels);
-  if (!options.dump.empty() && !whole_op) fail_user("--dump: {} has nothing to dump, moe_mlp has", options.name);
-  if (!options.family.empty() && !whole_op && options.name != "grouped_gemm")
-    fail_user("--family: {} has one kernel for all GPUs", options.name);
+  if (!options.dump.empty() && !bench.dumps)
+    fail_user("--dump: {} has nothing to dump; scatterlm bench --help says which have", bench.name);
+  if (!options.family.empty() && !bench.has_families) fail_user("--family: {} has one kernel for all GPUs", bench.name);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
   if (!options.dump.empty()) make_folder(options.dump);
 
   const auto machine = bench::find_machine(options.family);
-  if (machine.device.is_cuda()) std::for_each(shapes.begin(), shapes.end(), bench::require_kernel_shape);
   std::cout << describe(machine) << std::endl;
+  const bench::Conditions conditions{
+      .machine = machine, .routing = routing, .rounds = options.iterations, .dump = options.dump};
   auto rows = nlohmann::ordered_json::array();
-  for (const auto& shape : shapes) {
-    const auto inputs = bench::make_inputs(shape, routing, machine.device);
-    const bench::Conditions conditions{.machine = machine, .routing = routing, .rounds = options.iterations};
-    const auto measured = whole_op ? bench::measure_moe_mlp(inputs, conditions, options.dump)
-                                   : bench::measure_kernels(options.name, inputs, conditions);
-    std::cout << '\n' << measured.text << std::flush;
+  for (const auto& measurement : measurements) {
+    const auto measured = measurement.run(conditions);
+    std::cout << '\n' << bench.name << ' ' << measurement.shape << '\n' << measured.text << std::flush;
     rows.insert(rows.end(), measured.rows.begin(), measured.rows.end());
   }
   if (!options.json.empty())
     write_file_atomic(options.json,
-                      bench::evidence(options.name, machine, command_of(options), sources, std::move(rows)).dump(1) + "\n");
+                      bench::evidence(bench.name, machine, command_of(options), sources, std::move(rows)).dump(1) + "\n");
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, int&) {
   auto* command =
-      app.add_subcommand("bench", "Check and time the kernels of the MoE MLP on the GPU, or on the CPU without one");
+      app.add_subcommand("bench", "Check and time ops with experts and their kernels on the GPU, or on the CPU without one");
   auto options = std::make_shared<BenchOptions>();
+  command->add_option("name", options->name, help_of_names())->required()->check(CLI::IsMember(bench_names()));
   command
-      ->add_option("name", options->name,
-                   "moe_mlp: forward and backward, then each kernel; grouped_gemm, gather_sum, routing: these kernels alone")
-      ->required()
-      ->check(CLI::IsMember({"moe_mlp", "grouped_gemm", "gather_sum", "routing"}));
-  command
-      ->add_option("--shapes", options->shapes,
-                   "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; several with ';' between; "
-                   "'published' or one of its names for those of the README")
+      ->add_option(
+          "--shapes", options->shapes,
+          "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
+          "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads of 128 an expert; "
+          "several with ';' between; 'published' or one of its names for those of the README; granularity, sparsity and "
+          "inference for these sets of moe_mlp and inference")
       ->required();
   command->add_option("--routing", options->routing, "Experts of the tokens: random, balanced, skewed or one (takes all)")
       ->capture_default_str();
@@ -97,7 +110,7 @@ void add_bench(CLI::App& app, int&) {
       ->capture_default_str()
       ->check(in_range(0, 1000000));
   command->add_option("--json", options->json, "Write an evidence file");
-  command->add_option("--dump", options->dump, "Write inputs, output and gradients of moe_mlp to this folder, as safetensors");
+  command->add_option("--dump", options->dump, "Write inputs, outputs and gradients to this folder, as safetensors");
   command->footer("Example:\n  scatterlm bench moe_mlp --shapes '7B-fine;4096,1024,512,32,4' --routing skewed");
   command->callback([options] { run_bench(*options); });
 }

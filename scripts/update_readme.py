@@ -25,30 +25,51 @@ def conditions(data):
             f"copy {data['ceilings']['copy_tbps']:.2f} TB/s (`{data['command']}`):")
 
 
-def shape(row):
-    return ",".join(str(row[letter]) for letter in "TDFEK")
+def shape(*letters):
+    return lambda row: ",".join(str(row[letter]) for letter in letters)
 
 
-def moe_mlp(data):
-    lines = [conditions(data), "",
-             "| T,D,F,E,K | fwd TFLOP/s | fwd+bwd TFLOP/s | of roofline | ATen `_grouped_mm` | dense | saved MiB | peak MiB | host us |",
-             "|---|---|---|---|---|---|---|---|---|"]
-    return lines + [
-        f"| {shape(row)} | {row['fwd_tflops']:.0f} | {row['fwdbwd_tflops']:.0f} | {row['fwdbwd_roofline_percent']:.0f} % "
-        f"| {row['aten']['fwd']['tflops']:.0f}, {row['aten']['fwdbwd']['tflops']:.0f} "
-        f"| {row['dense']['fwd']['tflops']:.0f}, {row['dense']['fwdbwd']['tflops']:.0f} "
-        f"| {row['saved_mib']:.0f} | {row['peak_mib']:.0f} | {row['host_us']:.0f} |" for row in data["rows"]]
+def rows_of(columns):
+    """A table: where and how, then headings and cells, which are functions of a row."""
+    def table(data):
+        lines = [conditions(data), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        return lines + [f"| {' | '.join(cell(row) for cell in columns.values())} |" for row in data["rows"]]
+    return table
+
+
+def number(key, digits=0, unit=""):
+    return lambda row: f"{row[key]:.{digits}f}{unit}"
+
+
+def ms(other, name="fwdbwd", digits=2):
+    return lambda row: f"{row[other][name]['ms']:.{digits}f}"
+
+
+def pair(other):
+    """TFLOP/s, forward and with backward."""
+    return lambda row: f"{row[other]['fwd']['tflops']:.0f}, {row[other]['fwdbwd']['tflops']:.0f}"
+
+
+SPEED = {"fwd TFLOP/s": number("fwd_tflops"), "fwd+bwd TFLOP/s": number("fwdbwd_tflops"), "of roofline": number("fwdbwd_roofline_percent", unit=" %")}
+OTHERS = {"ATen `_grouped_mm`": pair("aten"), "dense": pair("dense")}
+RESOURCES = {"saved MiB": number("saved_mib"), "peak MiB": number("peak_mib"), "host us": number("host_us")}
+MOE, MOA = {"T,D,F,E,K": shape("T", "D", "F", "E", "K")}, {"B,S,D,E,K,heads": shape("B", "S", "D", "E", "K", "heads")}
+
+moe_mlp = rows_of({**MOE, **SPEED, **OTHERS, **RESOURCES})
+sweep = rows_of({**MOE, **SPEED, "ms": number("fwdbwd_ms", 2), "ATen `_grouped_mm` ms": ms("aten"), "dense ms": ms("dense"), "dense, all, ms": ms("dense_all")})
+moa = rows_of({**MOA, **SPEED, **OTHERS, **RESOURCES, "with attention, fwd+bwd ms": ms("with_attention")})
+parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", " "), **SPEED, **OTHERS})
+router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
+                  "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
+inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading": number("fwd_roofline_percent", unit=" %"),
+                     "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
 
 def kernels(unit, speed):
     """The table of a bench of kernels alone."""
-    def table(data):
-        lines = [conditions(data), "", f"| T,D,F,E,K | kernel | ms | {unit} | of ceiling | of roofline | ATen ms | dense ms |",
-                 "|---|---|---|---|---|---|---|---|"]
-        return lines + [f"| {shape(row)} | {row['kernel']} | {row['ms']:.3f} | {row[speed]:.0f} | {row['ceiling_percent']:.0f} % "
-                        f"| {row['roofline_percent']:.0f} % | {row['aten_ms']:.3f} | {format(row['dense_ms'], '.3f') if 'dense_ms' in row else '-'} |"
-                        for row in data["rows"]]
-    return table
+    return rows_of({**MOE, "kernel": lambda row: row["kernel"], "ms": number("ms", 3), unit: number(speed), "of ceiling": number("ceiling_percent", unit=" %"),
+                    "of roofline": number("roofline_percent", unit=" %"), "ATen ms": number("aten_ms", 3),
+                    "dense ms": lambda row: format(row["dense_ms"], ".3f") if "dense_ms" in row else "-"})
 
 
 def comparison(data):
@@ -74,7 +95,8 @@ def comparison(data):
 
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": kernels("TFLOP/s", "tflops"),
           "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps"),
-          "compare_h200": comparison}
+          "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
+          "router_h200": router, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison}
 
 
 def filled(text):

@@ -8,7 +8,20 @@ namespace scatterlm::bench {
 
 namespace {
 constexpr const char* kPatternNames[] = {"random", "balanced", "skewed", "one"};  // in the order of RoutingPattern
+
+at::TensorOptions options_on(at::Device device) {
+  return at::TensorOptions(device).dtype(device.is_cuda() ? at::kBFloat16 : at::kFloat);
 }
+
+/// ids and gates of logits that it draws.
+std::pair<at::Tensor, at::Tensor> draw_choice(RoutingPattern pattern, int64_t tokens, int64_t experts, int64_t top_k,
+                                              at::Device device) {
+  const auto logits_TE = at::randn({tokens, experts}, at::TensorOptions(device).dtype(at::kFloat));
+  const auto choice = choose_experts(pattern, logits_TE, top_k);
+  return {choice.ids_TK.contiguous(), choice.gates_TK.contiguous()};
+}
+
+}  // namespace
 
 const char* routing_name(RoutingPattern pattern) { return kPatternNames[static_cast<int>(pattern)]; }
 
@@ -35,16 +48,30 @@ Choice choose_experts(RoutingPattern pattern, const at::Tensor& logits_TE, int64
 
 MoeInputs make_inputs(const MoeShape& shape, RoutingPattern pattern, at::Device device) {
   const int64_t tokens = shape.tokens, model = shape.model, width = shape.width, experts = shape.experts;
-  const auto options = at::TensorOptions(device).dtype(device.is_cuda() ? at::kBFloat16 : at::kFloat);
+  const auto options = options_on(device);
   at::manual_seed(0);
   MoeInputs in{.shape = shape};
   in.x_TD = at::randn({tokens, model}, options).mul_(0.2);
   in.w1 = at::randn({experts, 2 * width, model}, options).mul_(0.02);
   in.w2 = at::randn({experts, model, width}, options).mul_(0.02);
-  const auto choice = choose_experts(pattern, at::randn({tokens, experts}, options.dtype(at::kFloat)), shape.top_k);
-  in.ids_TK = choice.ids_TK.contiguous();
-  in.gates_TK = choice.gates_TK.contiguous();
+  std::tie(in.ids_TK, in.gates_TK) = draw_choice(pattern, tokens, experts, shape.top_k, device);
   in.dout_TD = at::randn({tokens, model}, options).mul_(0.2);
+  return in;
+}
+
+MoaInputs make_inputs(const MoaShape& shape, RoutingPattern pattern, at::Device device) {
+  const int64_t tokens = shape.tokens(), model = shape.model, width = shape.width(), experts = shape.experts;
+  const std::vector<int64_t> keys = {shape.batch, shape.sequence, shape.heads, MoaShape::kHeadWidth};
+  const auto options = options_on(device);
+  at::manual_seed(0);
+  MoaInputs in{.shape = shape};
+  in.x_TD = at::randn({tokens, model}, options).mul_(0.2);
+  in.wq = at::randn({experts, width, model}, options).mul_(0.02);
+  in.wo = at::randn({experts, model, width}, options).mul_(0.02);
+  std::tie(in.ids_TK, in.gates_TK) = draw_choice(pattern, tokens, experts, shape.top_k, device);
+  in.k = at::randn(keys, options);
+  in.v = at::randn(keys, options);
+  in.dout_TD = at::randn({tokens, model}, options);
   return in;
 }
 

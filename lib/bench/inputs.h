@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "lib/bench/moa_shape.h"
 #include "lib/bench/moe_shape.h"
 
 namespace scatterlm::bench {
@@ -35,5 +36,17 @@ struct MoeInputs {
 /// bfloat16 on a GPU, float32 on a CPU. x and dout 0.2 N(0, 1), weights 0.02 N(0, 1), drawn with seed 0 in the order x, w1, w2,
 /// logits, dout: the data of the ScatterMoE and SonicMoE figures that this project compares itself with.
 MoeInputs make_inputs(const MoeShape& shape, RoutingPattern pattern, at::Device device);
+
+struct MoaInputs {
+  MoaShape shape;
+  at::Tensor x_TD, wq, wo;      ///< [T, D], [E, heads P, D], [E, D, heads P]
+  at::Tensor gates_TK, ids_TK;  ///< as above
+  at::Tensor k, v;              ///< [B, S, heads, P], of attention between the projections
+  at::Tensor dout_TD;
+};
+
+/// x 0.2 N(0, 1), weights 0.02 N(0, 1), keys, values and dout N(0, 1), drawn with seed 0 in the order x, wq, wo, logits, k, v,
+/// dout: likewise.
+MoaInputs make_inputs(const MoaShape& shape, RoutingPattern pattern, at::Device device);
 
 }  // namespace scatterlm::bench

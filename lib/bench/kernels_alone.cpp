@@ -10,8 +10,6 @@
 namespace scatterlm::bench {
 namespace {
 
-using nlohmann::ordered_json;
-
 std::vector<MoeKernel> kernels_of(const std::string& bench) {
   if (bench == "grouped_gemm")
     return {MoeKernel::kUp, MoeKernel::kDown, MoeKernel::kDh, MoeKernel::kDw2, MoeKernel::kDxRows, MoeKernel::kDw1};
@@ -74,21 +72,6 @@ Figure figure_of(MoeKernel kernel, const std::string& name, const Spread& ms, co
   return figure;
 }
 
-ordered_json row_of(const MoeInputs& in, const Conditions& conditions) {
-  const MoeShape& s = in.shape;
-  return {{"T", s.tokens},
-          {"D", s.model},
-          {"F", s.width},
-          {"E", s.experts},
-          {"K", s.top_k},
-          {"dtype", conditions.machine.dtype()},
-          {"routing", routing_name(conditions.routing)}};
-}
-
-std::string title_of(const std::string& bench, const MoeShape& shape) {
-  return fmt::format("{} {}{}{}", bench, shape.name, shape.name.empty() ? "" : " ", shape.text());
-}
-
 Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Conditions& conditions) {
   const at::NoGradGuard no_grad;
   auto tensors = run_all_kernels(in);
@@ -97,7 +80,7 @@ Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Co
   for (const auto kernel : kernels_of(bench)) {
     const double error_ratio = check_kernel(kernel, tensors);
     const auto figures = time_kernel(kernel, tensors, conditions);
-    auto row = row_of(in, conditions);
+    auto row = row_of(in.shape.sizes(), conditions);
     row["kernel"] = kernel_name(kernel);
     row.update(to_json(figures[0], conditions.machine.ceilings));
     row["aten_ms"] = figures[1].ms.median;
@@ -106,7 +89,7 @@ Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Co
     measured.rows.push_back(row);
     all.insert(all.end(), figures.begin(), figures.end());
   }
-  measured.text = title_of(bench, in.shape) + "\n" + format_figures(all, conditions.machine.ceilings);
+  measured.text = format_figures(all, conditions.machine.ceilings);
   return measured;
 }
 

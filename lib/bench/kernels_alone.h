@@ -18,10 +18,4 @@ Variant variant_of(MoeKernel kernel, MoeTensors& tensors);
 
 Figure figure_of(MoeKernel kernel, const std::string& name, const Spread& ms, const MoeShape& shape, const Machine& machine);
 
-/// What every row of an evidence file begins with: shape, type and routing.
-nlohmann::ordered_json row_of(const MoeInputs& in, const Conditions& conditions);
-
-/// "moe_mlp 7B-fine 24576,1536,256,128,8".
-std::string title_of(const std::string& bench, const MoeShape& shape);
-
 }  // namespace scatterlm::bench

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lib/bench/accuracy.h"
+#include "lib/bench/dense.h"
 #include "lib/bench/kernels_alone.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
@@ -41,18 +42,24 @@ Result ours(const MoeInputs& leaves) {
   return {out_TD.detach(), backward(leaves, out_TD)};
 }
 
-Result plain_result(const MoeInputs& in, at::ScalarType dtype) {
-  MoeInputs converted = in;
-  for (auto* tensor : {&converted.x_TD, &converted.w1, &converted.w2, &converted.dout_TD}) *tensor = tensor->to(dtype);
-  if (dtype == at::kDouble) converted.gates_TK = in.gates_TK.to(dtype);
+MoeInputs converted(MoeInputs in, at::ScalarType dtype) {
+  for (auto* tensor : {&in.x_TD, &in.w1, &in.w2, &in.dout_TD}) *tensor = tensor->to(dtype);
+  if (dtype == at::kDouble) in.gates_TK = in.gates_TK.to(dtype);
+  return in;
+}
+
+at::Tensor plain_forward(const MoeInputs& in) {
+  return plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)).out_TD;
+}
+
+Result plain_result(const MoeInputs& in) {
   const auto routing = ops::ref::make_routing(in.ids_TK, in.shape.experts);
-  const auto result = plain::forward(converted, routing);
-  return {result.out_TD, plain::backward(converted, routing, result.h)};
+  const auto result = plain::forward(in, routing);
+  return {result.out_TD, plain::backward(in, routing, result.h)};
 }
 
 double check(const Result& actual, const MoeInputs& in) {
-  const auto dtype = in.x_TD.scalar_type();
-  const auto plain = plain_result(in, dtype), truth = plain_result(in, higher_precision(dtype));
+  const auto plain = plain_result(in), truth = plain_result(converted(in, higher_precision(in.x_TD.scalar_type())));
   return require_accurate("moe_mlp", {{"out", actual.out_TD, plain.out_TD, truth.out_TD},
                                       {"dx", actual.grads.dx_TD, plain.grads.dx_TD, truth.grads.dx_TD},
                                       {"dw1", actual.grads.dw1, plain.grads.dw1, truth.grads.dw1},
@@ -61,59 +68,34 @@ double check(const Result& actual, const MoeInputs& in) {
 }
 
 void write_dump(const std::string& folder, const MoeInputs& in, const Result& result) {
-  const auto& s = in.shape;
-  const auto path =
-      fmt::format("{}/moe_mlp_{}_{}_{}_{}_{}.safetensors", folder, s.tokens, s.model, s.width, s.experts, s.top_k);
-  write_safetensors(path, {{"x", in.x_TD},
-                           {"w1", in.w1},
-                           {"w2", in.w2},
-                           {"gates", in.gates_TK},
-                           {"ids", in.ids_TK},
-                           {"dout", in.dout_TD},
-                           {"out", result.out_TD},
-                           {"dx", result.grads.dx_TD},
-                           {"dw1", result.grads.dw1},
-                           {"dw2", result.grads.dw2},
-                           {"dgates", result.grads.dgates_TK}});
+  write_safetensors(dump_path(folder, "moe_mlp", in.shape.sizes()), {{"x", in.x_TD},
+                                                                     {"w1", in.w1},
+                                                                     {"w2", in.w2},
+                                                                     {"gates", in.gates_TK},
+                                                                     {"ids", in.ids_TK},
+                                                                     {"dout", in.dout_TD},
+                                                                     {"out", result.out_TD},
+                                                                     {"dx", result.grads.dx_TD},
+                                                                     {"dw1", result.grads.dw1},
+                                                                     {"dw2", result.grads.dw2},
+                                                                     {"dgates", result.grads.dgates_TK}});
 }
 
-/// x V1 and V2 [F K, D] with SwiGLU between: the FLOPs of the experts of a token, without routing.
-struct DenseMlp {
-  explicit DenseMlp(const MoeInputs& in)
-      : x_TD(in.x_TD.detach().requires_grad_()),
-        v1(at::randn({2 * in.shape.width * in.shape.top_k, in.shape.model}, in.x_TD.options()).mul_(0.02).requires_grad_()),
-        v2(at::randn({in.shape.model, in.shape.width * in.shape.top_k}, in.x_TD.options()).mul_(0.02).requires_grad_()) {}
-
-  at::Tensor forward() const { return at::mm(plain::swiglu(at::mm(x_TD, v1.t())), v2.t()); }
-  void forward_backward(const at::Tensor& dout_TD) const { torch::autograd::grad({forward()}, {x_TD, v1, v2}, {dout_TD}); }
-
-  at::Tensor x_TD, v1, v2;
-};
-
-/// Forward and forward with backward of ours, of ATen and of a dense MLP, in this order.
-std::vector<Figure> time_op(const MoeInputs& in, const Conditions& conditions) {
-  const auto& machine = conditions.machine;
+/// Of ours, of ATen, of a dense MLP as wide as the experts of a token and, where the shape asks for it, as wide as all.
+std::vector<Pass> passes_of(const MoeInputs& in, const Machine& machine) {
+  const auto& shape = in.shape;
+  const int64_t bytes = machine.element_bytes();
+  const auto work = op_work(forward_work(shape, bytes), backward_work(shape, bytes), machine.ceilings);
+  const auto dense = [&](const std::string& name, int64_t width) {
+    return dense_passes(name, in.x_TD, {2 * width, shape.model}, DenseKind::kSwiglu, machine.ceilings);
+  };
   const auto leaves = as_leaves(in);
-  const DenseMlp dense(in);
-  const auto routing = [&] { return ops::ref::make_routing(in.ids_TK, in.shape.experts); };
-  const std::vector<std::string> names = {"fwd", "fwd+bwd", "fwd, ATen", "fwd+bwd, ATen", "fwd, dense", "fwd+bwd, dense"};
-  const auto times = time_interleaved({{[&] { forward(leaves); }},
-                                       {[&] { ours(leaves); }},
-                                       {[&] { plain::forward(in, routing()); }},
-                                       {[&] { plain_result(in, in.x_TD.scalar_type()); }},
-                                       {[&] { dense.forward(); }},
-                                       {[&] { dense.forward_backward(in.dout_TD); }}},
-                                      conditions.rounds, machine.device);
-  std::vector<Figure> figures;
-  for (size_t i = 0; i < times.size(); ++i) {
-    const bool training = i % 2 == 1;
-    Figure figure{
-        .name = names[i], .ms = times[i], .work = {.flops = training ? training_flops(in.shape) : forward_flops(in.shape)}};
-    if (machine.ceilings)
-      figure.bound_ms = (training ? training_bound_ms : forward_bound_ms)(in.shape, machine.element_bytes(), *machine.ceilings);
-    figures.push_back(figure);
-  }
-  return figures;
+  const auto op = both_passes(
+                 "", [=] { forward(leaves); }, [=] { ours(leaves); }, work),
+             aten = both_passes(
+                 "aten", [=] { plain_forward(in); }, [=] { plain_result(in); }, work);
+  const auto passes = all_of({op, aten, dense("dense", shape.top_k * shape.width)});
+  return shape.beside_all_dense ? all_of({passes, dense("dense_all", shape.experts * shape.width)}) : passes;
 }
 
 /// Each kernel of the op alone.
@@ -132,46 +114,42 @@ std::vector<Figure> time_kernels(const MoeInputs& in, const Conditions& conditio
   return figures;
 }
 
-/// saved_mib, peak_mib and host_us; null on a CPU.
-ordered_json memory_and_host_time(const MoeInputs& in, at::Device device) {
-  if (!device.is_cuda()) return {{"saved_mib", nullptr}, {"peak_mib", nullptr}, {"host_us", nullptr}};
-  const auto leaves = as_leaves(in);
-  const auto memory =
-      memory_use([&] { return forward(leaves); }, [&](const at::Tensor& out_TD) { backward(leaves, out_TD); }, device);
-  return {
-      {"saved_mib", memory.saved_mib}, {"peak_mib", memory.peak_mib}, {"host_us", enqueue_us([&] { ours(leaves); }, device)}};
-}
-
 }  // namespace
 
-Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions, const std::string& dump) {
-  const auto& ceilings = conditions.machine.ceilings;
-  double error_ratio = 0;
+Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions) {
+  const auto& machine = conditions.machine;
+  auto row = row_of(in.shape.sizes(), conditions);
   {
     const auto result = ours(as_leaves(in));
-    if (!dump.empty()) write_dump(dump, in, result);
-    error_ratio = check(result, in);
+    if (!conditions.dump.empty()) write_dump(conditions.dump, in, result);
+    row["max_err_ratio"] = check(result, in);
   }
-  const auto resources = memory_and_host_time(in, conditions.machine.device);
-  const auto op = time_op(in, conditions), kernels = time_kernels(in, conditions);
+  const auto leaves = as_leaves(in);
+  const auto resources = measure_resources([&] { return forward(leaves); },
+                                           [&](const at::Tensor& out_TD) { backward(leaves, out_TD); }, machine.device, row);
+  auto text = time_passes(passes_of(in, machine), conditions, row);
+  const auto kernels = time_kernels(in, conditions);
+  for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, machine.ceilings);
+  text += format_figures(kernels, machine.ceilings) + resources;
+  return {.rows = ordered_json::array({row}), .text = text};
+}
 
-  Measured measured{.text = title_of("moe_mlp", in.shape) + "\n" + format_figures(op, ceilings) +
-                            format_figures(kernels, ceilings)};
-  if (conditions.machine.device.is_cuda())
-    measured.text += fmt::format("saved {:.0f} MiB, peak {:.0f} MiB, host {:.0f} us a forward and backward\n",
-                                 resources["saved_mib"].get<double>(), resources["peak_mib"].get<double>(),
-                                 resources["host_us"].get<double>());
-  auto row = row_of(in, conditions);
-  const auto fwd = to_json(op[0], ceilings), fwdbwd = to_json(op[1], ceilings);
-  for (const auto& [key, value] : fwd.items()) row["fwd_" + key] = value;
-  for (const auto& [key, value] : fwdbwd.items()) row["fwdbwd_" + key] = value;
-  row.update(resources);
-  row["max_err_ratio"] = error_ratio;
-  row["aten"] = {{"fwd", to_json(op[2], ceilings)}, {"fwdbwd", to_json(op[3], ceilings)}};
-  row["dense"] = {{"fwd", to_json(op[4], ceilings)}, {"fwdbwd", to_json(op[5], ceilings)}};
-  for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, ceilings);
-  measured.rows.push_back(row);
-  return measured;
+Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
+  const at::NoGradGuard no_grad;
+  const auto& machine = conditions.machine;
+  auto row = row_of(in.shape.sizes(), conditions);
+  row["max_err_ratio"] = require_accurate(
+      "inference",
+      {{"out", forward(in), plain_forward(in), plain_forward(converted(in, higher_precision(in.x_TD.scalar_type())))}});
+  const int64_t touched = std::get<0>(at::_unique(in.ids_TK)).numel();
+  row["touched_experts"] = touched;
+
+  const auto weights = op_work({weights_of(in.shape, touched, machine.element_bytes())}, {}, machine.ceilings);
+  const auto resources = measure_resources([&] { return forward(in); }, [](const at::Tensor&) {}, machine.device, row);
+  const auto text = time_passes({{"", "fwd", [&] { forward(in); }, weights.forward, weights.forward_bound_ms},
+                                 {"aten", "fwd", [&] { plain_forward(in); }, weights.forward, weights.forward_bound_ms}},
+                                conditions, row);
+  return {.rows = ordered_json::array({row}), .text = text + resources};
 }
 
 }  // namespace scatterlm::bench

@@ -1,9 +1,5 @@
 #include "lib/bench/moe_shape.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <charconv>
 #include <limits>
 
 #include "lib/util/error.h"
@@ -11,46 +7,43 @@
 namespace scatterlm::bench {
 namespace {
 
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0;;) {
-    const size_t end = text.find(separator, begin);
-    parts.emplace_back(text.substr(begin, end - begin));
-    if (end == text.npos) return parts;
-    begin = end + 1;
-  }
-}
-
-std::string published_names() {
-  std::vector<std::string> names;
-  for (const auto& shape : published_shapes()) names.push_back(shape.name);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-int64_t parse_size(const std::string& text, const std::string& shape) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > std::numeric_limits<int32_t>::max())
-    fail_user("--shapes: '{}' in '{}' must be a whole number from 1 to 2^31 - 1", text, shape);
-  return value;
-}
-
-MoeShape parse_shape(const std::string& text) {
-  for (const auto& shape : published_shapes()) {
-    if (shape.name == text || shape.text() == text) return shape;
-  }
-  const auto parts = split(text, ',');
-  if (parts.size() != 5) fail_user("--shapes: '{}' is neither T,D,F,E,K nor published nor one of {}", text, published_names());
-  const auto size = [&](int i) { return parse_size(parts[i], text); };
-  const MoeShape shape{.tokens = size(0), .model = size(1), .width = size(2), .experts = size(3), .top_k = size(4)};
+MoeShape parse(const std::string& text, const std::vector<std::string>& names) {
+  const auto sizes = parse_sizes(text, "T,D,F,E,K", names);
+  const MoeShape shape{.tokens = sizes[0], .model = sizes[1], .width = sizes[2], .experts = sizes[3], .top_k = sizes[4]};
   if (shape.top_k > shape.experts) fail_user("--shapes: K = {} in '{}' is more than E = {}", shape.top_k, text, shape.experts);
   if (shape.rows() > std::numeric_limits<int32_t>::max()) fail_user("--shapes: T*K of '{}' must be below 2^31", text);
+  if (shape.model % 8 != 0 || shape.width % 8 != 0)
+    fail_user("--shapes: D and F of '{}' must be multiples of 8: the kernels take no others", text);
   return shape;
 }
 
-}  // namespace
+/// Ever more, ever narrower experts: what a token uses stays 8192 wide.
+std::vector<MoeShape> granularity() {
+  std::vector<MoeShape> shapes;
+  for (const int64_t k : {1, 2, 4, 8, 16})
+    shapes.push_back(
+        {.tokens = 16384, .model = 4096, .width = 8192 / k, .experts = 8 * k, .top_k = k, .beside_all_dense = true});
+  return shapes;
+}
 
-std::string MoeShape::text() const { return fmt::format("{},{},{},{},{}", tokens, model, width, experts, top_k); }
+/// Ever more of 64 experts.
+std::vector<MoeShape> sparsity() {
+  std::vector<MoeShape> shapes;
+  for (const int64_t k : {1, 2, 4, 8, 16, 32})
+    shapes.push_back({.tokens = 16384, .model = 4096, .width = 1024, .experts = 64, .top_k = k, .beside_all_dense = true});
+  return shapes;
+}
+
+std::vector<MoeShape> inference() {
+  std::vector<MoeShape> shapes;
+  for (const int64_t tokens : {1, 16, 128, 512})
+    shapes.push_back({.tokens = tokens, .model = 2048, .width = 1024, .experts = 64, .top_k = 8});  // OLMoE-1B-7B
+  for (const int64_t tokens : {1, 16, 128, 512})
+    shapes.push_back({.tokens = tokens, .model = 4096, .width = 14336, .experts = 8, .top_k = 2});  // Mixtral 8x7B
+  return shapes;
+}
+
+}  // namespace
 
 const std::vector<MoeShape>& published_shapes() {
   static const std::vector<MoeShape> shapes = {
@@ -62,20 +55,11 @@ const std::vector<MoeShape>& published_shapes() {
   return shapes;
 }
 
-std::vector<MoeShape> parse_shapes(std::string_view text) {
-  std::vector<MoeShape> shapes;
-  for (const auto& part : split(text, ';')) {
-    if (part == "published")
-      shapes.insert(shapes.end(), published_shapes().begin(), published_shapes().end());
-    else
-      shapes.push_back(parse_shape(part));
-  }
-  return shapes;
-}
-
-void require_kernel_shape(const MoeShape& shape) {
-  if (shape.model % 8 != 0 || shape.width % 8 != 0)
-    fail_user("--shapes: D and F of '{}' must be multiples of 8 on a GPU", shape.text());
+std::vector<MoeShape> parse_moe_shapes(std::string_view text) {
+  return parse_list<MoeShape>(
+      text,
+      {{"published", published_shapes()}, {"granularity", granularity()}, {"sparsity", sparsity()}, {"inference", inference()}},
+      parse);
 }
 
 }  // namespace scatterlm::bench

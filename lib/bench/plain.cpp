@@ -15,6 +15,15 @@ void for_experts(const at::Tensor& offsets_E1, Body&& body) {
   for (int64_t e = 0; e + 1 < host.numel(); ++e) body(e, at::indexing::Slice(offsets[e], offsets[e + 1]));
 }
 
+/// Rows of slots or, where there are fewer, of tokens.
+at::Tensor rows_in_expert_order(const at::Tensor& x, const ops::Routing& routing) {
+  return x.size(0) == routing.num_tokens ? gather(x, routing) : x.index_select(0, routing.sorted_R);
+}
+
+at::Tensor input_rows(const Linear& linear, const ops::Routing& routing) {
+  return linear.in_order == ops::RowOrder::kToken ? rows_in_expert_order(linear.x, routing) : linear.x;
+}
+
 at::Tensor gates_in_expert_order(const at::Tensor& gates_TK, const ops::Routing& routing) {
   return gates_TK.flatten().index_select(0, routing.sorted_R);
 }
@@ -78,6 +87,34 @@ Gradients backward(const MoeInputs& in, const ops::Routing& routing, const at::T
           .dw1 = grouped_wgrad(act.dh, gather(in.x_TD, routing), routing.offsets_E1),
           .dw2 = grouped_wgrad(dout_RD, act.act_gated, routing.offsets_E1),
           .dgates_TK = act.dgates_R.index_select(0, routing.inverse_R).view(in.gates_TK.sizes())};
+}
+
+at::Tensor forward(const Linear& linear, const ops::Routing& routing) {
+  const auto y_RN = grouped_mm(input_rows(linear, routing), linear.weight.transpose(1, 2), routing.offsets_E1);
+  if (linear.gates_TK.defined()) return gather_sum(y_RN, linear.gates_TK, routing);
+  return linear.out_order == ops::RowOrder::kToken ? y_RN.index_select(0, routing.inverse_R) : y_RN;
+}
+
+LinearGradients backward(const Linear& linear, const ops::Routing& routing, const at::Tensor& dout) {
+  const auto& x = linear.x;
+  const auto dy_RN = linear.out_order == ops::RowOrder::kToken ? rows_in_expert_order(dout, routing) : dout;
+  auto x_RN = input_rows(linear, routing), dx_RN = grouped_mm(dy_RN, linear.weight, routing.offsets_E1);
+  LinearGradients grads;
+  if (linear.gates_TK.defined()) {
+    const auto gates_R1 = gates_in_expert_order(linear.gates_TK, routing).unsqueeze(1);
+    const auto dgates_R = (dx_RN.to(linear.gates_TK.scalar_type()) * x_RN).sum(1);
+    grads.dgates_TK = dgates_R.index_select(0, routing.inverse_R).view(linear.gates_TK.sizes());
+    dx_RN = (dx_RN * gates_R1).to(x.scalar_type());
+    x_RN = (x_RN * gates_R1).to(x.scalar_type());
+  }
+  grads.dweight = grouped_wgrad(dy_RN, x_RN, routing.offsets_E1);
+  if (linear.in_order == ops::RowOrder::kExpert)
+    grads.dx = dx_RN;
+  else if (x.size(0) == routing.num_tokens)
+    grads.dx = gather_sum(dx_RN, {}, routing);
+  else
+    grads.dx = dx_RN.index_select(0, routing.inverse_R);
+  return grads;
 }
 
 }  // namespace scatterlm::bench::plain

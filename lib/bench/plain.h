@@ -1,10 +1,11 @@
-// The kernels of an MoE MLP with SwiGLU in plain LibTorch: what they are checked against, in any precision, and compared with.
-// Written here again, apart from lib/ops, so that neither changes when an op gets a kernel. No autograd.
+// Ops with experts and the kernels of an MoE MLP with SwiGLU in plain LibTorch: what they are checked against, in any
+// precision, and compared with. Written here again, apart from lib/ops, so that neither changes when an op gets a kernel. No
+// autograd.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include "lib/bench/inputs.h"
-#include "lib/ops/routing.h"
+#include "lib/ops/parallel_linear.h"
 
 namespace scatterlm::bench::plain {
 
@@ -36,5 +37,17 @@ struct Gradients {
   at::Tensor dx_TD, dw1, dw2, dgates_TK;
 };
 Gradients backward(const MoeInputs& in, const ops::Routing& routing, const at::Tensor& h);
+
+/// lib/ops/parallel_linear.h: gates undefined or [T, K].
+struct Linear {
+  at::Tensor x, weight, gates_TK;
+  ops::RowOrder in_order, out_order;
+};
+at::Tensor forward(const Linear& linear, const ops::Routing& routing);
+
+struct LinearGradients {
+  at::Tensor dx, dweight, dgates_TK;
+};
+LinearGradients backward(const Linear& linear, const ops::Routing& routing, const at::Tensor& dout);
 
 }  // namespace scatterlm::bench::plain

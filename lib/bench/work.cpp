@@ -5,11 +5,22 @@
 namespace scatterlm::bench {
 namespace {
 
-double sum_of_bounds(std::initializer_list<MoeKernel> kernels, const MoeShape& shape, int64_t element_bytes,
-                     const Ceilings& ceilings) {
+Work sum_of(const std::vector<Work>& kernels) {
+  Work sum;
+  for (const auto& kernel : kernels) sum = {.flops = sum.flops + kernel.flops, .bytes = sum.bytes + kernel.bytes};
+  return sum;
+}
+
+double sum_of_bounds(const std::vector<Work>& kernels, const Ceilings& ceilings) {
   double ms = 0;
-  for (const auto kernel : kernels) ms += bound_ms(work_of(kernel, shape, element_bytes), ceilings);
+  for (const auto& kernel : kernels) ms += bound_ms(kernel, ceilings);
   return ms;
+}
+
+std::vector<Work> work_of_all(const std::vector<MoeKernel>& kernels, const MoeShape& shape, int64_t element_bytes) {
+  std::vector<Work> works;
+  for (const auto kernel : kernels) works.push_back(work_of(kernel, shape, element_bytes));
+  return works;
 }
 
 /// Elements read and written of a kernel that moves nothing but rows and weights.
@@ -60,21 +71,44 @@ Work work_of(MoeKernel kernel, const MoeShape& shape, int64_t element_bytes) {
   return {.flops = sides ? 2 * rows * sides->k * sides->n : 0, .bytes = element_bytes * elements(kernel, shape)};
 }
 
-double forward_flops(const MoeShape& shape) { return 6.0 * shape.rows() * shape.model * shape.width; }
-double training_flops(const MoeShape& shape) { return 3 * forward_flops(shape); }
+std::vector<Work> forward_work(const MoeShape& shape, int64_t element_bytes) {
+  return work_of_all({MoeKernel::kUp, MoeKernel::kDown, MoeKernel::kO}, shape, element_bytes);
+}
+
+std::vector<Work> backward_work(const MoeShape& shape, int64_t element_bytes) {
+  return work_of_all({MoeKernel::kDh, MoeKernel::kDw2, MoeKernel::kDxRows, MoeKernel::kDw1, MoeKernel::kDx}, shape,
+                     element_bytes);
+}
+
+Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_bytes) {
+  return {.bytes = 3.0 * element_bytes * num_experts * shape.model * shape.width};
+}
+
+Work router_forward_work(const MoeShape& s, int64_t element_bytes) {
+  const double tokens = s.tokens, weight = double(s.experts) * s.model, logits = tokens * s.experts, slots = s.rows();
+  return {.flops = 2 * tokens * weight,
+          .bytes = element_bytes * (tokens * s.model + weight) + 4 * logits + (8 + 16) * slots};  // gates, ids; metadata
+}
+
+Work router_backward_work(const MoeShape& s, int64_t element_bytes) {
+  const double tokens = s.tokens, weight = double(s.experts) * s.model, logits = tokens * s.experts, slots = s.rows();
+  return {.flops = 4 * tokens * weight,
+          .bytes = element_bytes * 2 * (tokens * s.model + weight) + 4 * logits + 8 * slots};  // ids, gradient of the gates
+}
 
 double bound_ms(const Work& work, const Ceilings& ceilings) {
   return 1e3 * std::max(work.flops / (ceilings.gemm_tflops * 1e12), work.bytes / (ceilings.copy_tbps * 1e12));
 }
 
-double forward_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings) {
-  return sum_of_bounds({MoeKernel::kUp, MoeKernel::kDown, MoeKernel::kO}, shape, element_bytes, ceilings);
-}
-
-double training_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings) {
-  return forward_bound_ms(shape, element_bytes, ceilings) +
-         sum_of_bounds({MoeKernel::kDh, MoeKernel::kDw2, MoeKernel::kDxRows, MoeKernel::kDw1, MoeKernel::kDx}, shape,
-                       element_bytes, ceilings);
+OpWork op_work(const std::vector<Work>& forward, const std::vector<Work>& backward, const std::optional<Ceilings>& ceilings) {
+  auto all = forward;
+  all.insert(all.end(), backward.begin(), backward.end());
+  OpWork work{.forward = sum_of(forward), .training = sum_of(all)};
+  if (ceilings) {
+    work.forward_bound_ms = sum_of_bounds(forward, *ceilings);
+    work.training_bound_ms = sum_of_bounds(all, *ceilings);
+  }
+  return work;
 }
 
 double tflops(double flops, double ms) { return flops / ms / 1e9; }

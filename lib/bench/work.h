@@ -31,8 +31,16 @@ struct Work {
 /// Of SwiGLU, for elements of 2 (bfloat16) or 4 bytes. Indices count where nothing else moves.
 Work work_of(MoeKernel kernel, const MoeShape& shape, int64_t element_bytes);
 
-double forward_flops(const MoeShape& shape);   ///< 6 T K D F
-double training_flops(const MoeShape& shape);  ///< forward and backward: 18 T K D F
+/// One after the other, without metadata and sums of gate gradients.
+std::vector<Work> forward_work(const MoeShape& shape, int64_t element_bytes);
+std::vector<Work> backward_work(const MoeShape& shape, int64_t element_bytes);
+
+/// A forward that reads the weights of `num_experts` experts once, and nothing else that counts.
+Work weights_of(const MoeShape& shape, int64_t num_experts, int64_t element_bytes);
+
+/// Logits, scores, selection and metadata; backward from the logits in fp32.
+Work router_forward_work(const MoeShape& shape, int64_t element_bytes);
+Work router_backward_work(const MoeShape& shape, int64_t element_bytes);
 
 /// What one GPU reaches on a large product and on a large copy.
 struct Ceilings {
@@ -43,9 +51,12 @@ struct Ceilings {
 /// The roofline: no kernel is done before its products and its bytes are (Williams et al., CACM 52, 4).
 double bound_ms(const Work& work, const Ceilings& ceilings);
 
-/// Kernels one after the other, without metadata and sums of gate gradients.
-double forward_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings);
-double training_bound_ms(const MoeShape& shape, int64_t element_bytes, const Ceilings& ceilings);
+/// Forward, and forward with backward, of kernels one after the other; bounds: nothing on a CPU.
+struct OpWork {
+  Work forward, training;
+  std::optional<double> forward_bound_ms, training_bound_ms;
+};
+OpWork op_work(const std::vector<Work>& forward, const std::vector<Work>& backward, const std::optional<Ceilings>& ceilings);
 
 double tflops(double flops, double ms);
 double gbps(double bytes, double ms);

@@ -38,24 +38,37 @@ TEST_CASE("work: roofline of the published shapes", "[work]") {
   for (size_t i = 0; i < tflops_of.size(); ++i) {
     const auto& shape = published_shapes()[i];
     INFO(shape.name);
-    REQUIRE(tflops(forward_flops(shape), forward_bound_ms(shape, 2, kH200)) == Approx(tflops_of[i].first).margin(1));
-    REQUIRE(tflops(training_flops(shape), training_bound_ms(shape, 2, kH200)) == Approx(tflops_of[i].second).margin(1));
+    const auto op = op_work(forward_work(shape, 2), backward_work(shape, 2), kH200);
+    REQUIRE(tflops(op.forward.flops, *op.forward_bound_ms) == Approx(tflops_of[i].first).margin(1));
+    REQUIRE(tflops(op.training.flops, *op.training_bound_ms) == Approx(tflops_of[i].second).margin(1));
   }
 }
 
-TEST_CASE("work: the kernels' FLOPs are those of the op", "[work]") {
+TEST_CASE("work: FLOPs of the op", "[work]") {
   const auto& shape = published_shapes()[1];
-  double forward = 0, all = 0;
-  for (const auto kernel : kAllKernels) {
-    all += work_of(kernel, shape, 2).flops;
-    if (kernel < MoeKernel::kDh) forward += work_of(kernel, shape, 2).flops;
-  }
-  REQUIRE(forward == forward_flops(shape));
-  REQUIRE(all == training_flops(shape));
-  REQUIRE(forward == 6.0 * 24576 * 8 * 1536 * 256);
+  const auto op = op_work(forward_work(shape, 2), backward_work(shape, 2), {});
+  REQUIRE(op.forward.flops == 6.0 * 24576 * 8 * 1536 * 256);
+  REQUIRE(op.training.flops == 3 * op.forward.flops);
+  REQUIRE_FALSE(op.forward_bound_ms);
   REQUIRE(work_of(MoeKernel::kDgates, {.tokens = 3, .model = 8, .width = 264, .experts = 4, .top_k = 2}, 2).bytes == 4 * 6 * 4);
   REQUIRE(work_of(MoeKernel::kRouting, shape, 2).bytes == work_of(MoeKernel::kRouting, shape, 4).bytes);
   REQUIRE(2 * work_of(MoeKernel::kUp, shape, 2).bytes == work_of(MoeKernel::kUp, shape, 4).bytes);
+}
+
+TEST_CASE("work: router", "[work]") {
+  const MoeShape shape{.tokens = 10, .model = 16, .width = 8, .experts = 6, .top_k = 2};
+  const auto forward = router_forward_work(shape, 2), backward = router_backward_work(shape, 2);
+  REQUIRE(forward.flops == 2 * 10 * 16 * 6);
+  REQUIRE(backward.flops == 2 * forward.flops);
+  REQUIRE(forward.bytes == 2 * (160 + 96) + 4 * 60 + 4 * 20 + 4 * 20 + 16 * 20);  // x, w, logits, gates, ids, metadata
+  REQUIRE(backward.bytes == 2 * (160 + 96 + 160 + 96) + 4 * 60 + 4 * 20 + 4 * 20);
+}
+
+TEST_CASE("work: weights of the chosen experts", "[work]") {
+  const MoeShape olmoe{.tokens = 1, .model = 2048, .width = 1024, .experts = 64, .top_k = 8};
+  const auto work = weights_of(olmoe, 8, 2);
+  REQUIRE(work.bytes == 8.0 * 3 * 2048 * 1024 * 2);
+  REQUIRE(bound_ms(work, kH200) == Approx(0.02357).epsilon(1e-3));
 }
 
 TEST_CASE("figure: percentages of ceilings and roofline", "[figure]") {

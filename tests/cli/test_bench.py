@@ -8,6 +8,7 @@ import pytest
 from conftest import read_safetensors
 
 SHAPE = "40,16,24,6,3"  # T, D, F, E, K
+MOA_SHAPE = "2,6,16,4,2,1"  # B, S, D, E, K, heads
 
 
 def moe_mlp(x, w1, w2, gates, ids):
@@ -19,23 +20,51 @@ def moe_mlp(x, w1, w2, gates, ids):
     return out
 
 
+def query(x, wq, ids):
+    """[T, K, n] in fp64."""
+    return np.stack([[wq[e] @ x[t] for e in ids[t]] for t in range(len(x))])
+
+
+def output(q, wo, gates, ids):
+    return np.stack([sum(gates[t, k] * (wo[e] @ q[t, k]) for k, e in enumerate(ids[t])) for t in range(len(q))])
+
+
+def moa(x, wq, wo, gates, ids):
+    return output(query(x, wq, ids), wo, gates, ids)
+
+
+def check_gradients(function, inputs, ids, dout, gradients):
+    """The derivative along a random direction, for all gradients at once."""
+    random = np.random.default_rng(0)
+    for i, gradient in enumerate(gradients):
+        direction, step = random.standard_normal(inputs[i].shape), 1e-5
+        losses = [(function(*inputs[:i], inputs[i] + sign * step * direction, *inputs[i + 1:], ids) * dout).sum() for sign in (1, -1)]
+        expected = (losses[0] - losses[1]) / (2 * step)
+        assert abs((direction * gradient.reshape(direction.shape)).sum() - expected) < 1e-5 * np.linalg.norm(gradient), i
+
+
 @pytest.mark.parametrize("routing", ["random", "skewed", "one"])
-def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, routing):
-    scatterlm("bench", "moe_mlp", "--shapes", SHAPE, "--routing", routing, "--iterations", 1, "--dump", tmp_path / "dump", check=True)
-    _, dump = read_safetensors(tmp_path / f"dump/moe_mlp_{SHAPE.replace(',', '_')}.safetensors")
+@pytest.mark.parametrize("bench, shape, function, names", [("moe_mlp", SHAPE, moe_mlp, ("x", "w1", "w2", "gates")),
+                                                           ("moa", MOA_SHAPE, moa, ("x", "wq", "wo", "gates"))])
+def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, bench, shape, function, names, routing):
+    scatterlm("bench", bench, "--shapes", shape, "--routing", routing, "--iterations", 1, "--dump", tmp_path / "dump", check=True)
+    _, dump = read_safetensors(tmp_path / f"dump/{bench}_{shape.replace(',', '_')}.safetensors")
     assert dump["ids"].dtype == np.int32 and dump["gates"].dtype == np.float32
     ids, exact = dump["ids"], {name: tensor.astype(np.float64) for name, tensor in dump.items()}
-    inputs = [exact[name] for name in ("x", "w1", "w2", "gates")]
-    assert np.abs(moe_mlp(*inputs, ids) - exact["out"]).max() < 1e-6 * np.abs(exact["out"]).max()
+    inputs = [exact[name] for name in names]
+    assert np.abs(function(*inputs, ids) - exact["out"]).max() < 1e-6 * np.abs(exact["out"]).max()
+    check_gradients(function, inputs, ids, exact["dout"], [exact["d" + name] for name in names])
+    if bench == "moa":
+        q = query(exact["x"], exact["wq"], ids)
+        assert np.abs(q.reshape(exact["q"].shape) - exact["q"]).max() < 1e-6 * np.abs(q).max()
+        check_gradients(output, [q, exact["wo"], exact["gates"]], ids, exact["dout"], [exact["dq"]])
 
-    random = np.random.default_rng(0)  # the derivative along a random direction, for all gradients at once
-    for i, name in enumerate(("x", "w1", "w2", "gates")):
-        direction, step = random.standard_normal(inputs[i].shape), 1e-5
-        losses = [(moe_mlp(*inputs[:i], inputs[i] + sign * step * direction, *inputs[i + 1:], ids) * exact["dout"]).sum()
-                  for sign in (1, -1)]
-        expected = (losses[0] - losses[1]) / (2 * step)
-        scale = np.linalg.norm(exact["d" + name])
-        assert abs((direction * exact["d" + name]).sum() - expected) < 1e-5 * scale, name
+
+@pytest.mark.parametrize("bench", ["moe_mlp", "inference", "router", "moa", "parallel_linear", "grouped_gemm", "gather_sum", "routing"])
+def test_every_bench_runs_on_a_cpu(scatterlm, bench):
+    shape = MOA_SHAPE if bench in ("moa", "parallel_linear") else SHAPE
+    result = scatterlm("bench", bench, "--shapes", shape, "--routing", "balanced", "--iterations", 1, check=True)
+    assert result.stdout.startswith(f"CPU, fp32: figures of a CPU say nothing about a GPU\n\n{bench} {shape}\n")
 
 
 def test_an_evidence_file_names_program_and_command(scatterlm, tmp_path):

@@ -24,11 +24,38 @@ def test_tables_of_kernel_benches():
     assert lines[0].startswith("NVIDIA H200, bf16, 2026-11-20; ") and "GEMM 723 TFLOP/s, copy 4.27 TB/s (`COMMAND`)" in lines[0]
     assert lines[-1] == "| 24576,1536,256,128,8 | 400 | 500 | 81 % | 92, 142 | 92, 142 | 266 | 1100 | 80 |"
 
+    assert update_readme.TABLES["portable_h200"] == update_readme.TABLES["moe_mlp_h200"]
+
     kernel = {**sizes, "kernel": "o", "ms": 0.1684, "gbps": 3771.2, "ceiling_percent": 88.4, "roofline_percent": 88.4, "aten_ms": 0.52}
     assert update_readme.TABLES["gather_sum_h200"]({**data, "rows": [kernel]})[-1] == (
         "| 24576,1536,256,128,8 | o | 0.168 | 3771 | 88 % | 88 % | 0.520 | - |")
     kernel = {**kernel, "kernel": "up", "tflops": 560.2, "dense_ms": 0.5}
     assert update_readme.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1].endswith("| 560 | 88 % | 88 % | 0.520 | 0.500 |")
+
+
+def test_tables_of_sweeps_router_inference_and_moa():
+    def last_line(name, **row):
+        data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6, "copy_tbps": 4.267}, "command": "COMMAND"}
+        heading, rule, line = update_readme.TABLES[name]({**data, "rows": [row]})[-3:]
+        assert heading.count("|") == rule.count("|") == line.count("|")
+        return line
+
+    def timed(ms):
+        return {"fwd": {"ms": ms, "tflops": 100}, "fwdbwd": {"ms": 3 * ms, "tflops": 200}}
+
+    moe, moa = dict(zip("TDFEK", (16384, 4096, 512, 128, 16))), {**dict(zip("BSDEK", (8, 4096, 2048, 8, 2))), "heads": 16}
+    speed = {"fwd_ms": 0.25, "fwdbwd_ms": 12.345, "fwd_tflops": 500.4, "fwdbwd_tflops": 510.4, "fwd_roofline_percent": 60.4, "fwdbwd_roofline_percent": 80.4}
+    resources = {"saved_mib": 10, "peak_mib": 20, "host_us": 30}
+    assert last_line("granularity_h200", **moe, **speed, aten=timed(2), dense=timed(3), dense_all=timed(4)) == (
+        "| 16384,4096,512,128,16 | 500 | 510 | 80 % | 12.35 | 6.00 | 9.00 | 12.00 |")
+    assert last_line("router_h200", **moe, **speed, aten=timed(2), experts=timed(3), share_percent=1.96) == (
+        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 80 % | 6.000 | 9.00 | 2.0 % |")
+    assert last_line("inference_h200", **moe, **speed, **resources, touched_experts=8, aten=timed(2)) == (
+        "| 16384,4096,512,128,16 | 8 | 0.250 | 60 % | 2.000 | 20 | 30 |")
+    assert last_line("moa_h200", **moa, **speed, **resources, aten=timed(2), dense=timed(3), with_attention=timed(4)) == (
+        "| 8,4096,2048,8,2,16 | 500 | 510 | 80 % | 100, 200 | 100, 200 | 10 | 20 | 30 | 12.00 |")
+    assert last_line("parallel_linear_h200", **moa, **speed, rows="token_to_expert", aten=timed(2), dense=timed(3)) == (
+        "| 8,4096,2048,8,2,16 | token to expert | 500 | 510 | 80 % | 100, 200 | 100, 200 |")
 
 
 def test_table_of_a_comparison():

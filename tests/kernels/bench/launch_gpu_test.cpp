@@ -23,7 +23,7 @@ TEST_CASE("launch_gpu: every kernel does what the benchmark takes it for", "[lau
   const auto shape = GENERATE(MoeShape{.tokens = 131, .model = 72, .width = 264, .experts = 6, .top_k = 2},
                               MoeShape{.tokens = 1, .model = 8, .width = 16, .experts = 3, .top_k = 3});
   const auto pattern = GENERATE(RoutingPattern::kRandom, RoutingPattern::kOne);
-  INFO(shape.text() << " " << routing_name(pattern));
+  INFO(text_of(shape.sizes()) << " " << routing_name(pattern));
   auto tensors = make_tensors(bfloat16_inputs(shape, pattern));
   allocate_on_gpu(tensors);
   for (const auto kernel : kAllKernels) {

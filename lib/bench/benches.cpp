@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+
+#include "lib/bench/bench.h"
+
+namespace scatterlm::bench {
+namespace {
+
+/// `parse` reads shapes, `measure` takes the inputs of one.
+template <class Parse, class Measure>
+auto measurements(Parse parse, Measure measure) {
+  return [=](std::string_view text) {
+    std::vector<Measurement> all;
+    for (const auto& shape : parse(text)) {
+      const auto run = [=](const Conditions& conditions) {
+        return measure(make_inputs(shape, conditions.routing, conditions.machine.device), conditions);
+      };
+      all.push_back({(shape.name.empty() ? "" : shape.name + " ") + text_of(shape.sizes()), run});
+    }
+    return all;
+  };
+}
+
+Bench kernels_alone(const std::string& name, const std::string& help, bool has_families) {
+  const auto measure = [name](const MoeInputs& in, const Conditions& conditions) {
+    return measure_kernels(name, in, conditions);
+  };
+  return {.name = name, .help = help, .parse = measurements(parse_moe_shapes, measure), .has_families = has_families};
+}
+
+}  // namespace
+
+const std::vector<Bench>& all_benches() {
+  static const std::vector<Bench> benches = {
+      {.name = "moe_mlp",
+       .help = "forward and backward of the experts, then each kernel",
+       .parse = measurements(parse_moe_shapes, measure_moe_mlp),
+       .dumps = true},
+      {.name = "inference",
+       .help = "forward alone, beside reading the weights of the chosen experts",
+       .parse = measurements(parse_moe_shapes, measure_inference)},
+      {.name = "router",
+       .help = "router and metadata, and their share of a layer with experts",
+       .parse = measurements(parse_moe_shapes, measure_router)},
+      {.name = "moa",
+       .help = "projections of a mixture of attention, forward and backward, without attention and with it",
+       .parse = measurements(parse_moa_shapes, measure_moa),
+       .dumps = true},
+      {.name = "parallel_linear",
+       .help = "one of them in every order of rows",
+       .parse = measurements(parse_moa_shapes, measure_parallel_linear)},
+      kernels_alone("grouped_gemm", "products of moe_mlp alone", true),
+      kernels_alone("gather_sum", "its sums over experts alone", false),
+      kernels_alone("routing", "its metadata alone", false),
+  };
+  return benches;
+}
+
+nlohmann::ordered_json row_of(const Sizes& sizes, const Conditions& conditions) {
+  nlohmann::ordered_json row;
+  for (const auto& [letter, size] : sizes) row[letter] = size;
+  row["dtype"] = conditions.machine.dtype();
+  row["routing"] = routing_name(conditions.routing);
+  return row;
+}
+
+std::string dump_path(const std::string& folder, const std::string& bench, const Sizes& sizes) {
+  std::string name = bench;
+  for (const auto& size : sizes) name += fmt::format("_{}", size.second);
+  return fmt::format("{}/{}.safetensors", folder, name);
+}
+
+}  // namespace scatterlm::bench

@@ -1,0 +1,89 @@
+#include "lib/bench/bench.h"
+#include "tests/catch.h"
+
+namespace scatterlm::bench {
+namespace {
+
+const MoeShape kShape{.tokens = 5, .model = 16, .width = 24, .experts = 6, .top_k = 3};
+
+Conditions few_rounds(const Machine& machine) { return {.machine = machine, .routing = RoutingPattern::kSkewed, .rounds = 2}; }
+
+}  // namespace
+
+TEST_CASE("benches: each measures one shape after the other", "[benches]") {
+  const Machine machine;
+  for (const auto& bench : all_benches()) {
+    INFO(bench.name);
+    const bool moa = bench.name == "moa" || bench.name == "parallel_linear";
+    const auto measurements = bench.parse(moa ? "jetmoe;2,5,16,4,3,1" : "7B-mid;5,16,24,6,3");
+    REQUIRE(measurements.size() == 2);
+    REQUIRE(measurements[0].shape == (moa ? "jetmoe 8,4096,2048,8,2,16" : "7B-mid 24576,1536,512,64,4"));
+    REQUIRE(measurements[1].shape == (moa ? "2,5,16,4,3,1" : "5,16,24,6,3"));
+    const auto rows = measurements[1].run(few_rounds(machine)).rows;
+    REQUIRE_FALSE(rows.empty());
+    for (const auto& row : rows) {
+      REQUIRE((row["D"] == 16 && row["K"] == 3 && row["dtype"] == "fp32" && row["routing"] == "skewed"));
+      REQUIRE(row["max_err_ratio"].is_number());
+    }
+  }
+}
+
+TEST_CASE("moe_mlp: dense MLPs as wide as the experts of a token and as all", "[benches]") {
+  auto shape = kShape;
+  shape.beside_all_dense = true;
+  const Machine machine;
+  const auto row = measure_moe_mlp(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  const auto flops = [&](const std::string& rival, const std::string& pass) {
+    const double ms = row[rival][pass]["ms"], tflops = row[rival][pass]["tflops"];
+    return ms * tflops * 1e9;
+  };
+  REQUIRE(flops("dense", "fwd") == Approx(6.0 * 5 * 16 * 24 * 3));
+  REQUIRE(flops("dense_all", "fwd") == Approx(6.0 * 5 * 16 * 24 * 6));
+  REQUIRE(flops("dense_all", "fwdbwd") == Approx(18.0 * 5 * 16 * 24 * 6));
+  REQUIRE(double(row["fwd_ms"]) * double(row["fwd_tflops"]) * 1e9 == Approx(6.0 * 5 * 16 * 24 * 3));
+}
+
+TEST_CASE("router: its share of a layer", "[benches]") {
+  const Machine machine;
+  const auto row = measure_router(make_inputs(kShape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  const double router = row["fwdbwd_ms"], experts = row["experts"]["fwdbwd"]["ms"];
+  REQUIRE(double(row["share_percent"]) == Approx(100 * router / (router + experts)));
+  REQUIRE(row["aten"]["fwd"]["ms"].is_number());
+}
+
+TEST_CASE("moa: both projections, with attention between them and without", "[benches]") {
+  const Machine machine;
+  const MoaShape shape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 2};
+  const auto row = measure_moa(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  REQUIRE((row["B"] == 2 && row["S"] == 5 && row["heads"] == 2 && row["with_attention"]["max_err_ratio"].is_number()));
+  const double flops = 4.0 * 10 * 3 * 16 * 256, attention = 2.0 * 2 * 5 * 5 * 3 * 256;
+  REQUIRE(double(row["fwd_ms"]) * double(row["fwd_tflops"]) * 1e9 == Approx(flops));
+  REQUIRE(double(row["fwdbwd_ms"]) * double(row["fwdbwd_tflops"]) * 1e9 == Approx(3 * flops));
+  const auto& dense = row["dense"]["fwdbwd"];
+  REQUIRE(double(dense["ms"]) * double(dense["tflops"]) * 1e9 == Approx(3 * flops));
+  const auto& both = row["with_attention"]["fwdbwd"];
+  REQUIRE(double(both["ms"]) * double(both["tflops"]) * 1e9 == Approx(3 * (flops + attention)));
+}
+
+TEST_CASE("parallel_linear: four orders of rows", "[benches]") {
+  const Machine machine;
+  const MoaShape shape{.batch = 1, .sequence = 7, .model = 16, .experts = 4, .top_k = 2, .heads = 1};
+  const auto rows = measure_parallel_linear(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows;
+  REQUIRE(rows.size() == 4);
+  REQUIRE((rows[0]["rows"] == "token_to_token" && rows[3]["rows"] == "expert_to_expert"));
+  for (const auto& row : rows)
+    REQUIRE(double(row["fwdbwd_ms"]) * double(row["fwdbwd_tflops"]) * 1e9 == Approx(6.0 * 14 * 16 * 128));
+}
+
+TEST_CASE("inference: the weights of the experts that the tokens take", "[benches]") {
+  const Machine machine;
+  const auto row_of_routing = [&](RoutingPattern routing) {
+    return measure_inference(make_inputs(kShape, routing, at::kCPU), few_rounds(machine)).rows[0];
+  };
+  REQUIRE(row_of_routing(RoutingPattern::kBalanced)["touched_experts"] == 6);
+  const auto row = row_of_routing(RoutingPattern::kOne);
+  REQUIRE(row["touched_experts"] == 1);
+  REQUIRE(double(row["fwd_ms"]) * double(row["fwd_gbps"]) * 1e6 == Approx(3.0 * 4 * 16 * 24));
+}
+
+}  // namespace scatterlm::bench
