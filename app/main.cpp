@@ -1,3 +1,4 @@
+#include <c10/core/AutogradState.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
@@ -34,6 +35,8 @@ int main(int argc, char** argv) {
   // step).
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // A process has one GPU: backward runs in this thread, not in one that must be woken for it (0.3 ms) and waited for.
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
   int exit_code = kExitDone;
   try {
     add_train(app, exit_code);

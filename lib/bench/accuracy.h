@@ -19,7 +19,7 @@ struct Comparison {
 double worst_row_error(const at::Tensor& actual, const at::Tensor& truth);
 
 /// The largest error of a result in units of plain LibTorch's. Throws Error "[what] name is wrong: ..." if one is more than
-/// twice that and one unit in the last place.
+/// twice that and a little.
 double require_accurate(const std::string& what, const std::vector<Comparison>& results);
 
 /// The precision to compare with: fp32 for bfloat16, fp64 for fp32.

@@ -24,7 +24,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optio
     fail("[router] bias must be [E={}], got {}", num_experts, shape_of(*bias_E));
 }
 
-/// z = x W^T in fp32. Backward keeps x as it is, not widened.
+/// z = x W^T in fp32. Backward keeps x as it is, not widened, and multiplies with dz in the type of x, as any linear layer.
 class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& weight_ED) {
@@ -35,10 +35,10 @@ class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x_TD = saved[0], &weight_ED = saved[1], dz_TE = grads[0].contiguous();
+    const at::Tensor &x_TD = saved[0], &weight_ED = saved[1], dz_TE = grads[0].to(x_TD.scalar_type()).contiguous();
     at::Tensor dx_TD, dweight_ED;
-    if (ctx->needs_input_grad(0)) dx_TD = wide_gemm(dz_TE, weight_ED).to(x_TD.scalar_type());
-    if (ctx->needs_input_grad(1)) dweight_ED = wide_gemm(dz_TE.t(), x_TD).to(weight_ED.scalar_type());
+    if (ctx->needs_input_grad(0)) gemm(dx_TD = at::empty_like(x_TD), dz_TE, weight_ED);
+    if (ctx->needs_input_grad(1)) gemm(dweight_ED = at::empty_like(weight_ED), dz_TE.t(), x_TD);
     return {dx_TD, dweight_ED};
   }
 };

@@ -91,7 +91,7 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
                               [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
-                              make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = kUlps});
+                              make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = 4 * kUlps});
 }
 
 }  // namespace scatterlm
