@@ -65,6 +65,7 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
 
     auto line = trainer.report();  // waits for the device
     line.step_ms = clock.mean_ms();
+    if (const auto times = run.comm.take_times(); run.comm.world() > 1) line.comm = times / static_cast<double>(clock.steps());
     if (evaluating) line.val_loss = run.validation_loss();
     if (report) report->step(line);
     const bool hopeless = line.nonfinite_row >= config.train.max_nonfinite_steps;
@@ -81,6 +82,7 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
       return kExitRestart;
     }
     clock.restart();
+    run.comm.take_times();  // nor do those of evaluating and saving count
   }
   if (report) report->summary();
   return kExitDone;

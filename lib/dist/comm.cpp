@@ -27,6 +27,11 @@ class SingleComm final : public Comm {
 
 }  // namespace
 
+CommTimes CommTimes::operator/(double count) const {
+  const auto part = [count](const Moved& moved) { return Moved{moved.ms / count, moved.link_bytes / count}; };
+  return {exposed_ms / count, part(reduce_scatter), part(all_gather)};
+}
+
 std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>(); }
 
 std::unique_ptr<Comm> make_comm(const CommOptions& options) {

@@ -35,7 +35,7 @@ SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, siz
   if (rank_ != 0) memory_.emplace(path, bytes);
   rows()[static_cast<size_t>(rank_)].pid = getpid();
   rendezvous.meet("mapped");
-  watchdog_.emplace(board(), rank_, world_, options.timeout_s);
+  watchdog_.emplace(board(), rank_, world_, Patience{options.start_timeout_s, options.timeout_s});
 }
 
 void SharedBoard::meet() {

@@ -54,6 +54,19 @@ TEST_CASE("a yes of any rank is heard by all, at the same call") {
   REQUIRE(codes == kBothFine);
 }
 
+TEST_CASE("times of collectives add up until they are taken: bytes are those through each link") {
+  Ranks ranks(3);
+  const auto codes = ranks.run([](Comm& comm) {
+    auto full = at::zeros({30}), shard = at::zeros({10});
+    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full, shard);
+    comm.all_gather(shard, full);
+    const auto times = comm.take_times() / 2, none = comm.take_times();
+    return times.reduce_scatter.link_bytes == 80 && times.all_gather.link_bytes == 40 && times.reduce_scatter.ms > 0 &&
+           times.exposed_ms >= times.reduce_scatter.ms + times.all_gather.ms && none.exposed_ms == 0 && none.all_gather.ms == 0;
+  });
+  REQUIRE(codes == ExitCodes(3, 0));
+}
+
 TEST_CASE("a barrier holds until the last rank is there") {
   Ranks ranks(2);
   const auto codes = ranks.run([](Comm& comm) {
