@@ -65,11 +65,16 @@ TEST_CASE("a unit is reduced while the backward pass goes on, the last one first
     Fixture f(comm);
     Gradients gradients({.zero = zero}, f.units, comm);
     Calls before_first_unit;
+    bool had_buffer = false;
     auto first = f.param(0).sum();  // its backward comes last
-    first.register_hook([&](const at::Tensor&) { before_first_unit = comm.calls; });
+    first.register_hook([&](const at::Tensor&) {
+      before_first_unit = comm.calls;
+      had_buffer = f.units[0]->flat_grads().defined();
+    });
     gradients.begin_step();
     backward(gradients, first * 3 + (f.param(1) * 5).sum(), true);
     REQUIRE(before_first_unit == Calls{"reduce 512"});
+    REQUIRE(had_buffer);
     REQUIRE(std::count(comm.calls.begin(), comm.calls.end(), "reduce 256") == 1);
     REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
     REQUIRE(is_all(gradients.reduced()[1].narrow(0, 0, 256), 2 * 5));
