@@ -13,6 +13,7 @@ class SingleComm final : public Comm {
   void all_reduce(at::Tensor) override {}
   void broadcast(at::Tensor) override {}
   void barrier() override {}
+  void barrier_beside(std::stop_token) override {}
   bool any(bool yes) override { return yes; }
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     if (shard.data_ptr() != full.data_ptr()) shard.copy_(full);

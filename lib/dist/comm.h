@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "lib/dist/world.h"
@@ -39,6 +40,9 @@ class Comm {
   virtual void broadcast(at::Tensor tensor) = 0;
   /// On the host: returns when every rank has called it.
   virtual void barrier() = 0;
+  /// The barrier of another thread, one a rank, that works beside the one which calls all the rest. No clock runs for it.
+  /// Throws Error when it is asked to stop.
+  virtual void barrier_beside(std::stop_token stop) = 0;
   /// On the host: whether any rank says yes. All ranks get the same answer, which may be that of an earlier call.
   virtual bool any(bool yes) = 0;
 

@@ -73,6 +73,8 @@ class LocalComm final : public Comm {
     });
   }
 
+  void barrier_beside(std::stop_token stop) override { board_->meet_beside(stop); }
+
   bool any(bool yes) override {
     auto flag = at::full({1}, static_cast<int64_t>(yes), at::kLong);
     all_reduce(flag);

@@ -165,6 +165,8 @@ class NcclComm final : public Comm {
     posted_ = number;  // the poller does the rest, as for any other
   }
 
+  void barrier_beside(std::stop_token stop) override { board_->meet_beside(stop); }
+
   /// Answers with what the ranks said one call ago: only that step must be over, and the GPU keeps its queue.
   bool any(bool yes) override {
     bool answer = false;

@@ -77,6 +77,7 @@ std::string metrics_line(const StepReport& report) {
               {"load_max_mean", report.load_max_mean},
               {"val_loss", or_null(report.val_loss)},
               {"nonfinite_steps", report.nonfinite_steps},
+              {"save_stall_ms", report.save_stall_ms},
               {"comm", report.comm ? comm_json(*report.comm) : Json(nullptr)},
               {"routers", std::move(routers)}}
       .dump();

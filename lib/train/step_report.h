@@ -38,6 +38,7 @@ struct StepReport {
   int64_t nonfinite_row = 0;    ///< most of them in a row since the last report
   std::vector<RouterReport> routers;
   std::optional<double> val_loss;
+  double save_stall_ms = 0;       ///< training stood still for checkpoints since the last report
   std::optional<CommTimes> comm;  ///< of several ranks: what this one's collectives took, mean per step since the last report
 };
 

@@ -50,13 +50,18 @@ MOMENTS = {
     "in the first steps": "metrics.jsonl",
     "mid-run": "step_00000020",
     "while saving": ".tmp_step_00000040",
+    "while saving beside": ".tmp_step_00000040",
 }
+
+
+def how_to_save(moment):
+    return ["--set", f"checkpoint.async={str(moment == 'while saving beside').lower()}"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_rank_ends_the_run_and_the_same_command_goes_on(binary, tiny_config, runs, whole, moment, rank):
-    job = start(binary, tiny_config, runs / "run")
+    job = start(binary, tiny_config, runs / "run", *how_to_save(moment))
     pids = job.rank_pids()
     if MOMENTS[moment]:
         wait_for(job, runs / "run" / MOMENTS[moment])
@@ -74,7 +79,7 @@ def test_a_killed_rank_ends_the_run_and_the_same_command_goes_on(binary, tiny_co
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_stopped_rank_ends_the_run_after_the_timeout(binary, tiny_config, runs, moment, rank):
-    job = start(binary, tiny_config, runs / "run", *DEADLINES)
+    job = start(binary, tiny_config, runs / "run", *DEADLINES, *how_to_save(moment))
     pids = job.rank_pids()
     if MOMENTS[moment]:
         wait_for(job, runs / "run" / MOMENTS[moment])
