@@ -130,13 +130,14 @@ def losses(bench):
     for dtype, counts in (("float32", powers_of_two(bench.gpus)), ("bfloat16", [1, bench.gpus])):
         sets = [*base, f"train.dtype={dtype}"]
         for ranks in counts:
-            metrics, run = bench.finish(ranks, "quickstart", *sets)
+            metrics, waited = bench.finish(ranks, "quickstart", *sets)
             reference = metrics if ranks == 1 else reference
             yield row(dtype, ranks, 1, metrics, reference)
-        for zero in (0, 2):
-            yield row(dtype, bench.gpus, zero, bench.finish(bench.gpus, "quickstart", *sets, f"parallel.zero={zero}")[0], reference)
-        if dtype == "float32":
-            for ranks in {max(1, bench.gpus // 2), 1}:  # from the checkpoint that all GPUs have saved
+        yield row(dtype, bench.gpus, 0, bench.finish(bench.gpus, "quickstart", *sets, "parallel.zero=0")[0], reference)
+        metrics, beside = bench.finish(bench.gpus, "quickstart", *sets, "parallel.zero=2", "checkpoint.async=true")
+        yield row(dtype, bench.gpus, 2, metrics, reference)
+        if dtype == "float32":  # from checkpoints that all GPUs have saved
+            for ranks, run in ((max(1, bench.gpus // 2), waited), (1, beside)):
                 yield row(dtype, ranks, 1, bench.finish(ranks, "quickstart", *sets, resume=run / "step_00000025")[0], reference)
 
 
@@ -145,8 +146,9 @@ def failures(bench):
     sets = ["train.steps=1000000", "log.interval=1", "checkpoint.save_interval=20", f"parallel.timeout_s={timeout}",
             f"parallel.start_timeout_s={timeout}"]
     guilty = bench.gpus - 1
-    for number, moment in (("SIGKILL", "start"), ("SIGKILL", "mid-run"), ("SIGKILL", "while saving"), ("SIGSTOP", "start"), ("SIGSTOP", "mid-run")):
-        job, run = bench.start(bench.gpus, "quickstart", *sets)
+    moments = ("start", "mid-run", "while saving", "while saving beside")
+    for number, moment in [("SIGKILL", moment) for moment in moments] + [("SIGSTOP", moment) for moment in moments[:2]]:
+        job, run = bench.start(bench.gpus, "quickstart", *sets, f"checkpoint.async={str(moment == moments[3]).lower()}")
         with job:
             pids = job.rank_pids()
             if moment == "start":
