@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "lib/dist/comm_check.h"
+#include "lib/dist/shared_board.h"
 #include "lib/util/error.h"
 #include "tests/dist/ranks.h"
 
@@ -148,6 +149,24 @@ TEST_CASE("a rank that stops or does not call ends the run after the timeout") {
   });
   REQUIRE(busy == ExitCodes{kExitPeer, kExitPeer});
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+}
+
+TEST_CASE("until all are connected the start's own deadline holds") {
+  Ranks ranks(2);
+  ranks.options.start_timeout_s = 0.3;
+  ranks.options.timeout_s = 60;
+  const auto waiting = [&](bool connected) {
+    return ranks.run_with_options([connected](const CommOptions& own) {
+      Rendezvous rendezvous(own);
+      SharedBoard board(own, rendezvous, 0);
+      if (connected) board.watchdog().started();
+      board.watchdog().enter({});
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      return true;
+    });
+  };
+  REQUIRE(waiting(false) == ExitCodes{kExitPeer, kExitPeer});
+  REQUIRE(waiting(true) == kBothFine);
 }
 
 TEST_CASE("ranks of another identity or that do not come are named") {
