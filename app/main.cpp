@@ -1,5 +1,6 @@
 #include <c10/core/AutogradState.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
@@ -21,6 +22,13 @@ void set_library_defaults(int, char**, char**) {
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
 }
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = set_library_defaults;
+
+/// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
+[[noreturn]] void end_after_error(std::string_view text, int code) {
+  scatterlm::log_error(text);
+  std::fflush(nullptr);
+  _exit(code);
+}
 
 }  // namespace
 
@@ -56,12 +64,10 @@ int main(int argc, char** argv) {
     log_error(explain(app, error));
     return kExitUser;
   } catch (const Error& error) {
-    log_error(error.what());
-    return error.code();
+    end_after_error(error.what(), error.code());
   } catch (const std::exception& error) {
     // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.
-    log_error(first_line(error.what()));
-    return kExitFailure;
+    end_after_error(first_line(error.what()), kExitFailure);
   }
   return exit_code;
 }

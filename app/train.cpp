@@ -10,6 +10,7 @@
 #include "lib/train/flops.h"
 #include "lib/train/numerics.h"
 #include "lib/train/run_folder.h"
+#include "lib/train/saver.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/stop.h"
 #include "lib/train/trainer.h"
@@ -36,8 +37,8 @@ struct Run {
   const StopRequest& stop;
   Comm& comm;
   nn::Model& model;
-  AdamW& optimizer;
   Trainer& trainer;
+  Saver& saver;
   std::optional<EvalReader>& validation;
 
   double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world()), comm).loss; }
@@ -55,6 +56,7 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
   StepClock clock;
   while (trainer.steps() < total) {
     trainer.step();
+    run.saver.check();
     clock.count_step();
     const int64_t step = trainer.steps();
     const auto reason = run.stop.reason();
@@ -65,10 +67,13 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
 
     auto line = trainer.report();  // waits for the device
     line.step_ms = clock.mean_ms();
+    if (const auto times = run.comm.take_times(); run.comm.world() > 1) line.comm = times / static_cast<double>(clock.steps());
+    line.save_stall_ms = run.saver.take_stall_ms();
     if (evaluating) line.val_loss = run.validation_loss();
     if (report) report->step(line);
     const bool hopeless = line.nonfinite_row >= config.train.max_nonfinite_steps;
-    if (saving || hopeless) save_training(run.dir, config, trainer, run.model, run.optimizer, run.comm);
+    if (saving || hopeless) run.saver.save();
+    if (stopping || hopeless) run.saver.finish();
     if (hopeless) {
       fail(
           "{} steps in a row up to step {} had a loss or gradient that is not finite; none was applied, the weights before them are "
@@ -81,6 +86,7 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
       return kExitRestart;
     }
     clock.restart();
+    run.comm.take_times();  // nor do those of evaluating and saving count
   }
   if (report) report->summary();
   return kExitDone;
@@ -129,7 +135,8 @@ ExitCode train(const TrainOptions& options) {
     report.emplace(run_dir, config, numerics, trainer.steps());
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  return train_steps({config, run_dir, stop, *comm, model, optimizer, trainer, validation}, report);
+  Saver saver(run_dir, config, trainer, model, optimizer, *comm);
+  return train_steps({config, run_dir, stop, *comm, model, trainer, saver, validation}, report);
 }
 
 }  // namespace

@@ -144,6 +144,7 @@ struct CheckpointConfig {
   int64_t save_interval = 0;
   int64_t keep_last = 2;
   int64_t keep_every = 0;
+  bool async = false;
 
   bool operator==(const CheckpointConfig&) const = default;
 
@@ -152,6 +153,7 @@ struct CheckpointConfig {
     v.key("save_interval", save_interval, "steps between checkpoints; 0 = only at the end", Range{0, 1e12});
     v.key("keep_last", keep_last, "newest checkpoints to keep", Range{1, 1e6});
     v.key("keep_every", keep_every, "also keep those whose step is a multiple of this; 0 = none", Range{0, 1e12});
+    v.key("async", async, "write while training goes on, from a copy of weights and optimiser state in host memory");
   }
 };
 

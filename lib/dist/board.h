@@ -30,7 +30,8 @@ struct Row {
   std::atomic<uint64_t> heartbeat;  ///< CLOCK_MONOTONIC, ns: the last tick of the rank's watchdog
   std::atomic<int64_t> step;
   std::atomic<uint32_t> called, done;  ///< collectives that it entered and left
-  std::atomic<uint32_t> arrived;       ///< meeting points of LocalComm
+  std::atomic<uint32_t> arrived;       ///< at meeting points
+  std::atomic<uint32_t> beside;        ///< at those of another thread
   std::atomic<bool> finished;          ///< it needs the others no more
   std::array<Call, kCalls> calls;
 };

@@ -13,6 +13,7 @@ class SingleComm final : public Comm {
   void all_reduce(at::Tensor) override {}
   void broadcast(at::Tensor) override {}
   void barrier() override {}
+  void barrier_beside(std::stop_token) override {}
   bool any(bool yes) override { return yes; }
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     if (shard.data_ptr() != full.data_ptr()) shard.copy_(full);
@@ -26,6 +27,11 @@ class SingleComm final : public Comm {
 };
 
 }  // namespace
+
+CommTimes CommTimes::operator/(double count) const {
+  const auto part = [count](const Moved& moved) { return Moved{moved.ms / count, moved.link_bytes / count}; };
+  return {exposed_ms / count, part(reduce_scatter), part(all_gather)};
+}
 
 std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>(); }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "lib/dist/world.h"
@@ -12,6 +13,17 @@ namespace scatterlm {
 
 /// A collective that may still be under way; see Comm::wait.
 using Ticket = uint64_t;
+
+/// What collectives took.
+struct CommTimes {
+  struct Moved {
+    double ms = 0, link_bytes = 0;  ///< bytes through the link of each rank: (n-1)/n of the whole tensor
+  };
+  double exposed_ms = 0;  ///< computation stood still for a collective, or for a rank that came late to it
+  Moved reduce_scatter, all_gather;
+
+  CommTimes operator/(double count) const;
+};
 
 /// Collectives over the data-parallel ranks, on contiguous tensors of fp32, bf16, fp64 or int64. All ranks
 /// call the same functions with the same sizes in the same order. When another rank fails, stops, leaves or calls something
@@ -28,6 +40,9 @@ class Comm {
   virtual void broadcast(at::Tensor tensor) = 0;
   /// On the host: returns when every rank has called it.
   virtual void barrier() = 0;
+  /// The barrier of another thread, one a rank, that works beside the one which calls all the rest. No clock runs for it.
+  /// Throws Error when it is asked to stop.
+  virtual void barrier_beside(std::stop_token stop) = 0;
   /// On the host: whether any rank says yes. All ranks get the same answer, which may be that of an earlier call.
   virtual bool any(bool yes) = 0;
 
@@ -36,11 +51,13 @@ class Comm {
   virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
   /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`. Waiting as above.
   virtual Ticket all_gather(const at::Tensor& shard, at::Tensor full) = 0;
-  /// What is computed from now on finds the result of this collective and of those before it. Does not wait on the host.
+  /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;
 
   /// Named when something goes wrong from here on.
   virtual void set_step(int64_t) {}
+  /// Sums over the collectives that have ended since the last call.
+  virtual CommTimes take_times() { return {}; }
 };
 
 /// One rank: every collective is the identity.

@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <cstring>
 #include <optional>
+#include <utility>
 
+#include "lib/dist/collective.h"
 #include "lib/dist/shared_board.h"
 #include "lib/util/error.h"
 
@@ -34,11 +37,13 @@ class LocalComm final : public Comm {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
     board_.emplace(options, rendezvous, static_cast<size_t>(2 * world_ * kSlotBytes));
+    board_->watchdog().started();
   }
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
+  CommTimes take_times() override { return std::exchange(times_, {}); }
   void wait(Ticket) override {}
 
   void all_reduce(at::Tensor tensor) override {
@@ -68,6 +73,8 @@ class LocalComm final : public Comm {
     });
   }
 
+  void barrier_beside(std::stop_token stop) override { board_->meet_beside(stop); }
+
   bool any(bool yes) override {
     auto flag = at::full({1}, static_cast<int64_t>(yes), at::kLong);
     all_reduce(flag);
@@ -75,7 +82,7 @@ class LocalComm final : public Comm {
   }
 
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
-    check_shard("reduce_scatter", shard, full);
+    check_shard("reduce_scatter", shard, full, world_);
     const int64_t n = shard.numel();
     collective({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, [&]<class T>(T* data) {
       auto* out = shard.mutable_data_ptr<T>();
@@ -94,7 +101,7 @@ class LocalComm final : public Comm {
   }
 
   Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
-    check_shard("all_gather", shard, full);
+    check_shard("all_gather", shard, full, world_);
     const int64_t n = shard.numel();
     collective({Operation::kAllGather, shard.scalar_type(), full.numel()}, shard, [&]<class T>(T* data) {
       auto* out = full.mutable_data_ptr<T>();
@@ -108,13 +115,6 @@ class LocalComm final : public Comm {
   }
 
  private:
-  void check_shard(const char* operation, const at::Tensor& shard, const at::Tensor& full) const {
-    const bool fits = shard.numel() * world_ == full.numel() && shard.scalar_type() == full.scalar_type();
-    if (!fits || !shard.is_contiguous() || !full.is_contiguous()) {
-      fail("[{}] {} ranks need a contiguous shard of a {}th of full, got {} {} of {} {}", operation, world_, world_,
-           shard.numel(), c10::toString(shard.scalar_type()), full.numel(), c10::toString(full.scalar_type()));
-    }
-  }
   template <class T>
   static void copy(T* to, const T* from, int64_t count) {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));  // an empty tensor has no memory
@@ -127,6 +127,7 @@ class LocalComm final : public Comm {
   template <class F>
   void collective(const Call& call, const at::Tensor& tensor, F body) {
     if (!tensor.is_contiguous() || !tensor.is_cpu()) fail("[{}] needs a contiguous tensor on the CPU", describe(call));
+    const auto start = std::chrono::steady_clock::now();
     const uint32_t number = board_->watchdog().enter(call);
     switch (tensor.scalar_type()) {
       case at::kFloat: body(tensor.mutable_data_ptr<float>()); break;
@@ -136,6 +137,9 @@ class LocalComm final : public Comm {
       default: fail("[{}] takes float32, bfloat16, float64 and int64", describe(call));
     }
     board_->watchdog().leave(number);
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    times_.exposed_ms += ms;
+    add_moved(times_, call, world_, ms);
   }
 
   /// Piece by piece: write the own slot, meet, read all slots. At least one meeting, at which the calls are compared.
@@ -156,6 +160,7 @@ class LocalComm final : public Comm {
 
   int64_t rank_, world_;
   std::optional<SharedBoard> board_;
+  CommTimes times_;
 };
 
 }  // namespace

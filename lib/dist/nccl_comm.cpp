@@ -13,15 +13,20 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <thread>
+#include <utility>
 
+#include "lib/dist/collective.h"
 #include "lib/dist/shared_board.h"
+#include "lib/util/log/log.h"
+#include "lib/util/text.h"
 
 namespace scatterlm {
 namespace {
 
 void check(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess) fail("[{}] {}", what, ncclGetErrorString(result));
+  if (result != ncclSuccess) fail("[{}] {}: {}", what, ncclGetErrorString(result), first_line(ncclGetLastError(nullptr)));
 }
 void check(cudaError_t result, const char* what) {
   if (result != cudaSuccess) fail("[{}] {}", what, cudaGetErrorString(result));
@@ -41,6 +46,41 @@ ncclDataType_t type_of(const at::Tensor& tensor) {
   }
 }
 
+class Event {
+ public:
+  Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  /// What is put into the stream from now on runs after what was recorded.
+  void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+  void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  cudaError_t query() const { return cudaEventQuery(event_); }
+  double ms_since(const Event& start) const {
+    float ms = 0;
+    cudaEventElapsedTime(&ms, start.event_, event_);
+    return ms;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Collectives of one lane run in order, those of two side by side.
+struct Lane {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+
+  Lane() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  ~Lane() { cudaStreamDestroy(stream); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  bool finish() { return ncclCommFinalize(comm) == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess; }
+};
+
 class NcclComm final : public Comm {
  public:
   explicit NcclComm(const CommOptions& options)
@@ -49,82 +89,98 @@ class NcclComm final : public Comm {
     rendezvous.compare_identities();
     board_.emplace(options, rendezvous, 0);                // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    check(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming), "cudaEventCreate");
-    for (auto& event : done_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-    check(cudaHostAlloc(reinterpret_cast<void**>(&answer_), sizeof(int64_t), cudaHostAllocDefault), "cudaHostAlloc");
+    answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     const uint32_t number = board_->watchdog().enter({});
     connect(rendezvous);
     board_->watchdog().leave(number);
-    poller_ = std::thread([this] { poll(); });
+    poller_ = std::jthread([this](const std::stop_token& stop) { poll(stop); });
     warm_up();
+    board_->watchdog().started();
   }
 
   ~NcclComm() override {
-    const bool failing = std::uncaught_exceptions() > 0;
-    if (!failing) drain();
-    stop_ = true;
-    poller_.join();
-    if (failing) return;  // NCCL's own end would wait for the others; the process is about to end
-    ncclCommFinalize(comm_);
-    ncclCommDestroy(comm_);
+    if (std::uncaught_exceptions() > 0) return;  // NCCL's own end would wait for the others; the process is about to end
+    drain();
+    poller_ = {};
+    const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
+    if (!small_.finish() || !bulk_.finish()) {
+      log_warning(fmt::format("NCCL did not end cleanly: {}", first_line(ncclGetLastError(nullptr))));
+    }
+    board_->watchdog().leave(number);
   }
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
+  CommTimes take_times() override {
+    const std::lock_guard lock(times_mutex_);
+    return std::exchange(times_, {});
+  }
 
   void all_reduce(at::Tensor tensor) override {
-    wait(enqueue({Operation::kAllReduce, tensor.scalar_type(), tensor.numel()}, tensor, [&] {
-      return ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), count(tensor), type_of(tensor), ncclSum, comm_,
-                           stream_);
+    wait(enqueue({Operation::kAllReduce, tensor.scalar_type(), tensor.numel()}, tensor, small_, [&](const Lane& lane) {
+      return ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), count(tensor), type_of(tensor), ncclSum,
+                           lane.comm, lane.stream);
     }));
   }
 
   void broadcast(at::Tensor tensor) override {
-    wait(enqueue({Operation::kBroadcast, tensor.scalar_type(), tensor.numel()}, tensor, [&] {
-      return ncclBroadcast(tensor.const_data_ptr(), tensor.mutable_data_ptr(), count(tensor), type_of(tensor), 0, comm_,
-                           stream_);
+    wait(enqueue({Operation::kBroadcast, tensor.scalar_type(), tensor.numel()}, tensor, small_, [&](const Lane& lane) {
+      return ncclBroadcast(tensor.const_data_ptr(), tensor.mutable_data_ptr(), count(tensor), type_of(tensor), 0, lane.comm,
+                           lane.stream);
     }));
   }
 
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
-    return enqueue({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, [&] {
-      return ncclReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(), count(shard), type_of(full), ncclSum, comm_,
-                               stream_);
+    check_shard("reduce_scatter", shard, full, world_);
+    return enqueue({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
+      return ncclReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(), count(shard), type_of(full), ncclSum, lane.comm,
+                               lane.stream);
     });
   }
 
   Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
-    return enqueue({Operation::kAllGather, shard.scalar_type(), full.numel()}, full, [&] {
-      return ncclAllGather(shard.const_data_ptr(), full.mutable_data_ptr(), count(shard), type_of(full), comm_, stream_);
+    check_shard("all_gather", shard, full, world_);
+    return enqueue({Operation::kAllGather, shard.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
+      return ncclAllGather(shard.const_data_ptr(), full.mutable_data_ptr(), count(shard), type_of(full), lane.comm,
+                           lane.stream);
     });
   }
 
   void wait(Ticket ticket) override {
-    check(cudaStreamWaitEvent(compute_stream(), done_[ticket % kEvents], 0), "cudaStreamWaitEvent");
+    if (is_completed(ticket)) return;
+    await([&] { return waited_ - measured_ < kEvents; });
+    auto& held = waits_[waited_ % kEvents];
+    held.before.record(compute_stream());
+    done_[ticket % kEvents].hold(compute_stream());
+    held.after.record(compute_stream());
+    ++waited_;
   }
 
   void barrier() override {
     drain();
     const uint32_t number = board_->watchdog().enter({});
     board_->meet();
-    check(cudaEventRecord(done_[number % kEvents], stream_), "cudaEventRecord");
+    done_[number % kEvents].record(small_.stream);
     posted_ = number;  // the poller does the rest, as for any other
   }
+
+  void barrier_beside(std::stop_token stop) override { board_->meet_beside(stop); }
 
   /// Answers with what the ranks said one call ago: only that step must be over, and the GPU keeps its queue.
   bool any(bool yes) override {
     bool answer = false;
     if (asked_ > 0) {
-      check(cudaEventSynchronize(done_[asked_ % kEvents]), "cudaEventSynchronize");
-      answer = *answer_ > 0;
+      if (!is_completed(asked_)) done_[asked_ % kEvents].synchronize();
+      answer = answer_.item<int64_t>() > 0;
     }
     votes_ = at::full({1}, static_cast<int64_t>(yes), at::TensorOptions().dtype(at::kLong).device(device_));
-    asked_ = enqueue({Operation::kAllReduce, at::kLong, 1}, votes_, [&] {
+    asked_ = enqueue({Operation::kAllReduce, at::kLong, 1}, votes_, small_, [&](const Lane& lane) {
       const auto result =
-          ncclAllReduce(votes_.const_data_ptr(), votes_.mutable_data_ptr(), 1, ncclInt64, ncclSum, comm_, stream_);
-      check(cudaMemcpyAsync(answer_, votes_.const_data_ptr(), sizeof(int64_t), cudaMemcpyDeviceToHost, stream_), "cudaMemcpy");
+          ncclAllReduce(votes_.const_data_ptr(), votes_.mutable_data_ptr(), 1, ncclInt64, ncclSum, lane.comm, lane.stream);
+      check(cudaMemcpyAsync(answer_.mutable_data_ptr(), votes_.const_data_ptr(), sizeof(int64_t), cudaMemcpyDeviceToHost,
+                            lane.stream),
+            "cudaMemcpy");
       return result;
     });
     return answer;
@@ -143,7 +199,9 @@ class NcclComm final : public Comm {
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // a sixth of the host's time per call; the watchdog covers a call that blocks
-    check(ncclCommInitRankConfig(&comm_, static_cast<int>(world_), id, static_cast<int>(rank_), &config), "ncclCommInitRank");
+    check(ncclCommInitRankConfig(&bulk_.comm, static_cast<int>(world_), id, static_cast<int>(rank_), &config),
+          "ncclCommInitRank");
+    check(ncclCommSplit(bulk_.comm, /*color=*/0, static_cast<int>(rank_), &small_.comm, &config), "ncclCommSplit");
   }
 
   /// One of each kind, so that whatever is set up late is set up before the first step.
@@ -157,30 +215,42 @@ class NcclComm final : public Comm {
   }
 
   template <class F>
-  Ticket enqueue(const Call& call, const at::Tensor& tensor, F nccl_call) {
+  Ticket enqueue(const Call& call, const at::Tensor& tensor, Lane& lane, F nccl_call) {
     if (!tensor.is_contiguous() || tensor.device() != device_)
       fail("[{}] needs a contiguous tensor on {}", describe(call), device_.str());
-    while (posted_ - completed_ >= kMostInFlight) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    await([&] { return posted_ - completed_ < kMostInFlight; });
     const uint32_t number = board_->watchdog().enter(call);  // before the call, which may block
-    check(cudaEventRecord(ready_, compute_stream()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream_, ready_, 0), "cudaStreamWaitEvent");
-    check(nccl_call(), "NCCL");
-    check(cudaEventRecord(done_[number % kEvents], stream_), "cudaEventRecord");
+    ready_.record(compute_stream());
+    ready_.hold(lane.stream);
+    begun_[number % kEvents].record(lane.stream);
+    check(nccl_call(lane), "NCCL");
+    done_[number % kEvents].record(lane.stream);
     posted_ = number;
     return number;
   }
 
-  void drain() {
-    while (completed_ != posted_) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  /// Until the poller has come that far, or has met an error, which the next call to CUDA reports.
+  template <class F>
+  void await(F reached) const {
+    while (!reached() && !broken_) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+  void drain() const {
+    await([&] { return completed_ == posted_; });
+  }
+  bool is_completed(Ticket ticket) const { return static_cast<int32_t>(completed_ - static_cast<uint32_t>(ticket)) >= 0; }
 
-  /// A thread: tells the watchdog, which must not call CUDA, what is done, and compares calls once all ranks have made them.
-  void poll() {
-    uint32_t checked = 1;  // that of connect()
-    for (; !stop_; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-      while (completed_ != posted_ && cudaEventQuery(done_[(completed_ + 1) % kEvents]) == cudaSuccess) {
-        board_->watchdog().leave(++completed_);
+  /// A thread: tells the watchdog, which must not call CUDA, what is done, measures it, and compares calls once all ranks have
+  /// made them.
+  void poll(const std::stop_token& stop) {
+    c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device_);  // or its first call would take up memory on GPU 0
+    uint32_t checked = 1;                                       // that of connect()
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      for (; measured_ != waited_ && is_over(waits_[measured_ % kEvents].after); ++measured_) {
+        const auto& held = waits_[measured_ % kEvents];
+        const std::lock_guard lock(times_mutex_);
+        times_.exposed_ms += held.after.ms_since(held.before);
       }
+      while (completed_ != posted_ && is_over(done_[(completed_ + 1) % kEvents])) complete(completed_ + 1);
       uint32_t common = posted_;
       for (const auto& row : board_->rows()) {
         const uint32_t theirs = row.called;
@@ -190,19 +260,42 @@ class NcclComm final : public Comm {
     }
   }
 
+  bool is_over(const Event& event) {
+    const cudaError_t state = event.query();
+    if (state != cudaSuccess && state != cudaErrorNotReady) broken_ = true;
+    return state == cudaSuccess;
+  }
+
+  void complete(uint32_t number) {
+    const Call& call = board_->rows()[static_cast<size_t>(rank_)].calls[number % kCalls];
+    if (call.operation != Operation::kBarrier) {
+      const std::lock_guard lock(times_mutex_);
+      add_moved(times_, call, world_, done_[number % kEvents].ms_since(begun_[number % kEvents]));
+    }
+    board_->watchdog().leave(number);
+    completed_ = number;
+  }
+
   int64_t rank_, world_;
   at::Device device_;
   std::optional<SharedBoard> board_;
-  ncclComm_t comm_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cudaEvent_t ready_ = nullptr;
-  std::array<cudaEvent_t, kEvents> done_{};           ///< collective n records number n % kEvents
+  /// Parameters and gradients; and what is small and waited for at once, such as statistics, which must not queue up behind
+  /// the parameters of layers to come.
+  Lane bulk_, small_;
+  Event ready_;
+  std::array<Event, kEvents> begun_, done_;           ///< collective n records number n % kEvents
   std::atomic<uint32_t> posted_ = 1, completed_ = 1;  ///< collectives given to NCCL, and ended; the first was connect()
-  at::Tensor votes_;
-  int64_t* answer_ = nullptr;  ///< pinned
+  struct Wait {
+    Event before, after;
+  };
+  std::array<Wait, kEvents> waits_;                  ///< of the computation
+  std::atomic<uint32_t> waited_ = 0, measured_ = 0;  ///< begun, and added to times_
+  std::mutex times_mutex_;
+  CommTimes times_;
+  at::Tensor votes_, answer_;  ///< on the device; pinned
   Ticket asked_ = 0;
-  std::atomic<bool> stop_ = false;
-  std::thread poller_;
+  std::atomic<bool> broken_ = false;  ///< CUDA has reported an error
+  std::jthread poller_;
 };
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include <ctime>
 
+#include "lib/util/error.h"
+
 namespace scatterlm {
 namespace {
 
@@ -16,11 +18,12 @@ void wake_waiters(std::atomic<uint32_t>& word) {
 }
 
 /// Returns when the word has reached `goal`; it counts up and may wrap around. The watchdog ends a wait in vain.
-void wait_until(std::atomic<uint32_t>& word, uint32_t goal) {
+void wait_until(std::atomic<uint32_t>& word, uint32_t goal, const std::stop_token& stop = {}) {
   for (int spin = 0; spin < 200; ++spin) {
     if (static_cast<int32_t>(word - goal) >= 0) return;
   }
   for (uint32_t seen = word; static_cast<int32_t>(seen - goal) < 0; seen = word) {
+    if (stop.stop_requested()) fail("stopped while other ranks are waited for");
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &kNap, nullptr, 0);
   }
 }
@@ -35,15 +38,17 @@ SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, siz
   if (rank_ != 0) memory_.emplace(path, bytes);
   rows()[static_cast<size_t>(rank_)].pid = getpid();
   rendezvous.meet("mapped");
-  watchdog_.emplace(board(), rank_, world_, options.timeout_s);
+  watchdog_.emplace(board(), rank_, world_, Patience{options.start_timeout_s, options.timeout_s});
 }
 
-void SharedBoard::meet() {
-  ++meetings_;
-  auto& own = rows()[static_cast<size_t>(rank_)].arrived;
-  own = meetings_;
+void SharedBoard::meet() { meet(&Row::arrived, ++meetings_, {}); }
+void SharedBoard::meet_beside(const std::stop_token& stop) { meet(&Row::beside, ++meetings_beside_, stop); }
+
+void SharedBoard::meet(std::atomic<uint32_t> Row::*place, uint32_t meeting, const std::stop_token& stop) {
+  auto& own = rows()[static_cast<size_t>(rank_)].*place;
+  own = meeting;
   wake_waiters(own);
-  for (auto& row : rows()) wait_until(row.arrived, meetings_);
+  for (auto& row : rows()) wait_until(row.*place, meeting, stop);
 }
 
 }  // namespace scatterlm

@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <stop_token>
 
 #include "lib/dist/rendezvous.h"
 #include "lib/dist/shared_memory.h"
@@ -19,14 +20,17 @@ class SharedBoard {
 
   /// Returns when all ranks have called it as often. The watchdog ends a wait in vain.
   void meet();
+  /// The same for another thread; throws Error when it is asked to stop.
+  void meet_beside(const std::stop_token& stop);
   uint32_t meetings() const { return meetings_; }
 
  private:
+  void meet(std::atomic<uint32_t> Row::*place, uint32_t meeting, const std::stop_token& stop);
   size_t board_bytes() const { return (Board::bytes(world_) + 4095) / 4096 * 4096; }
   Board& board() { return *reinterpret_cast<Board*>(memory_->data()); }
 
   int64_t rank_, world_;
-  uint32_t meetings_ = 0;
+  uint32_t meetings_ = 0, meetings_beside_ = 0;
   std::optional<SharedMemory> memory_;
   std::optional<Watchdog> watchdog_;  // after the memory that it watches
 };

@@ -38,8 +38,8 @@ std::string describe(const Call& call) {
   return call.operation == Operation::kBarrier ? name : fmt::format("{} of {} {}", name, call.numel, c10::toString(call.dtype));
 }
 
-Watchdog::Watchdog(Board& board, int64_t rank, int64_t world, double timeout_s)
-    : board_(board), rows_(board.rows(world)), rank_(rank), timeout_s_(timeout_s) {
+Watchdog::Watchdog(Board& board, int64_t rank, int64_t world, Patience patience)
+    : board_(board), rows_(board.rows(world)), rank_(rank), patience_(patience) {
   for (int64_t peer = 0; peer < world; ++peer) {
     if (peer == rank) continue;
     const auto fd = static_cast<int>(syscall(SYS_pidfd_open, rows_[static_cast<size_t>(peer)].pid.load(), 0));
@@ -109,11 +109,12 @@ void Watchdog::look_at_the_clock(double passed_s) {
     waited_s_ = 0;
   }
   waited_s_ += passed_s;
-  if (waited_s_ > timeout_s_) end(why_nobody_answers(next));
+  if (waited_s_ > (started_ ? patience_.step_s : patience_.start_s)) end(why_nobody_answers(next));
 }
 
 std::string Watchdog::why_nobody_answers(uint32_t number) const {
-  const auto after = fmt::format("within {:g} s (parallel.timeout_s)", timeout_s_);
+  const auto after = started_ ? fmt::format("within {:g} s (parallel.timeout_s)", patience_.step_s)
+                              : fmt::format("within {:g} s (parallel.start_timeout_s)", patience_.start_s);
   for (const auto& peer : peers_) {
     const double age = age_s(rows_[static_cast<size_t>(peer.rank)]);
     if (age > kStoppedAfter_s)

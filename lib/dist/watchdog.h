@@ -10,17 +10,25 @@
 
 namespace scatterlm {
 
+/// Seconds that a rank waits in one collective: until all are connected, and from then on.
+struct Patience {
+  double start_s, step_s;
+};
+
 /// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
 /// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
 /// kExitPeer; ranks that only follow end silently.
 class Watchdog {
  public:
-  /// All ranks have written their pid. Waiting in one collective is limited to `timeout_s`.
-  Watchdog(Board& board, int64_t rank, int64_t world, double timeout_s);
+  /// All ranks have written their pid.
+  Watchdog(Board& board, int64_t rank, int64_t world, Patience patience);
   /// This rank needs the others no more. While an exception is on its way they end as well: main says why.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
+
+  /// All ranks are connected.
+  void started() { started_ = true; }
 
   /// Around a collective: returns its number, and takes it when that collective and all before it are done.
   uint32_t enter(const Call& call);
@@ -51,7 +59,8 @@ class Watchdog {
   Board& board_;
   std::span<Row> rows_;
   int64_t rank_;
-  double timeout_s_;
+  Patience patience_;
+  std::atomic<bool> started_ = false;
   std::vector<Peer> peers_;
   uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for: the first that is not done
   double waited_s_ = 0;       ///< counted in own ticks, so that a paused process does not blame the others

@@ -1,6 +1,7 @@
 #include "lib/optim/adamw.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
@@ -24,6 +25,8 @@ void AdamW::initialise(int64_t seed) {
 }
 
 void AdamW::step(const std::vector<at::Tensor>& grads, double lr, const at::Tensor& grad_scale, const at::Tensor& skip) {
+  if (copied_) copied_->block(c10::impl::VirtualGuardImpl(updates_.device().type()).getStream(updates_.device()));
+  copied_.reset();
   updates_ += 1 - skip.squeeze();
   for (const bool decayed : {true, false}) update(grads, decayed, {lr, grad_scale, skip});
   publish();

@@ -1,6 +1,7 @@
 // AdamW over this rank's share of the units. Loshchilov and Hutter, arXiv 1711.05101.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <memory>
 #include <vector>
@@ -31,6 +32,9 @@ class AdamW {
   /// changes where `skip` [1] fp32 is 1. Then the parameters of all ranks follow.
   void step(const std::vector<at::Tensor>& grads, double lr, const at::Tensor& grad_scale, const at::Tensor& skip);
 
+  /// The next step begins, on the device, after this: until then someone copies the shards.
+  void wait_before_step(std::shared_ptr<c10::Event> copied) { copied_ = std::move(copied); }
+
   std::vector<Shard>& shards() { return shards_; }
   /// Updates made so far, [] fp32: the step count of the bias correction.
   at::Tensor updates() const { return updates_; }
@@ -49,6 +53,7 @@ class AdamW {
   bool share_;
   std::vector<Shard> shards_;
   at::Tensor updates_;
+  std::shared_ptr<c10::Event> copied_;
 };
 
 }  // namespace scatterlm

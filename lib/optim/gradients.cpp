@@ -34,7 +34,8 @@ Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique
     reduced_.push_back(config.zero == 0 ? unit->flat_grads() : state.own);
     for (const auto& p : unit->params()) {
       torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, std::make_unique<Hook>(*this, state));
-      if (short_lived_) state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { note_first(state); }));
+      if (short_lived_)
+        state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { provide_buffer(state); }));
     }
   }
 }
@@ -58,25 +59,29 @@ void Gradients::begin_micro_batch(bool last) {
   reducing_ = last || short_lived_;
   left_ = units_.size();
   for (auto& state : units_) state.waiting_for = std::ssize(state.unit->params());
+  provide_buffer(units_.back());
 }
 
-void Gradients::note_first(UnitState& state) {
-  if (!state.unit->flat_grads().defined()) state.unit->attach_grads(state.unit->make_grads());
+void Gradients::provide_buffer(UnitState& state) {
+  if (short_lived_ && !state.unit->flat_grads().defined()) state.unit->attach_grads(state.unit->make_grads());
 }
 
 void Gradients::note_ready(UnitState& state) {
   --state.waiting_for;
   if (!reducing_) return;
-  for (; left_ > 0 && units_[left_ - 1].waiting_for == 0; --left_) reduce(units_[left_ - 1]);
+  while (left_ > 0 && units_[left_ - 1].waiting_for == 0) reduce_next();
 }
 
 void Gradients::end_micro_batch() {
   if (!reducing_) return;
-  for (; left_ > 0; --left_) {  // a parameter of this one has no part in the loss
-    note_first(units_[left_ - 1]);
-    reduce(units_[left_ - 1]);
-  }
+  while (left_ > 0) reduce_next();  // a parameter of this one has no part in the loss
   while (!in_flight_.empty()) finish_oldest();
+}
+
+void Gradients::reduce_next() {
+  reduce(units_[--left_]);
+  // Before the backward of this unit begins: kernels add to a gradient that is there, and make one of their own otherwise.
+  if (left_ > 0) provide_buffer(units_[left_ - 1]);
 }
 
 void Gradients::reduce(UnitState& state) {

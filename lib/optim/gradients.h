@@ -15,7 +15,9 @@ namespace scatterlm {
 /// the sum of its slice. Units go in the order last to first on every rank, whatever the order in which they become ready.
 ///
 ///   parallel.zero 0, 1   one gradient buffer per unit, reduced in the last micro-batch of a step; 0 then gathers the slices
-///   parallel.zero 2      a buffer only from a unit's first gradient to its reduction, in each micro-batch; slices add up
+///   parallel.zero 2      a buffer only from the reduction of the unit above, or a first gradient, to the unit's own reduction,
+///   in
+///                        each micro-batch; slices add up
 ///
 /// One rank keeps its gradients where they are.
 class Gradients {
@@ -51,8 +53,9 @@ class Gradients {
     at::Tensor full, part;
   };
 
-  void note_first(UnitState& state);
+  void provide_buffer(UnitState& state);
   void note_ready(UnitState& state);
+  void reduce_next();
   void reduce(UnitState& state);
   void finish_oldest();
 

@@ -20,6 +20,17 @@ using Json = nlohmann::ordered_json;
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
+Json comm_json(const CommTimes& times) {
+  const auto gbps = [](const CommTimes::Moved& moved) {
+    return moved.ms > 0 ? Json(moved.link_bytes / moved.ms / 1e6) : Json(nullptr);
+  };
+  return {{"exposed_ms", times.exposed_ms},
+          {"reduce_scatter_ms", times.reduce_scatter.ms},
+          {"reduce_scatter_gbps", gbps(times.reduce_scatter)},
+          {"all_gather_ms", times.all_gather.ms},
+          {"all_gather_gbps", gbps(times.all_gather)}};
+}
+
 Json router_json(const RouterReport& router) {
   return {{"name", router.name},
           {"load_max_mean", router.load_max_mean},
@@ -66,6 +77,8 @@ std::string metrics_line(const StepReport& report) {
               {"load_max_mean", report.load_max_mean},
               {"val_loss", or_null(report.val_loss)},
               {"nonfinite_steps", report.nonfinite_steps},
+              {"save_stall_ms", report.save_stall_ms},
+              {"comm", report.comm ? comm_json(*report.comm) : Json(nullptr)},
               {"routers", std::move(routers)}}
       .dump();
 }

@@ -72,6 +72,7 @@ void Report::write_tensorboard(const StepReport& report) {
   scalar("train/mem_gib", report.mem_gib);
   scalar("train/nonfinite_steps", static_cast<double>(report.nonfinite_steps));
   if (report.mfu) scalar("train/mfu", *report.mfu);
+  if (report.comm) scalar("train/comm_exposed_ms", report.comm->exposed_ms);
   if (report.val_loss) scalar("validation/loss", *report.val_loss);
   if (!report.routers.empty()) {
     scalar("train/aux_loss", report.aux_loss);

@@ -133,14 +133,23 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 }  // namespace
 
+TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
+                                   Comm& comm) {
+  check_finite(trainer.steps(), optimizer, comm);
+  return {{trainer.steps(), dump_config(config), trainer.state()}, training_slices(model, optimizer, comm)};
+}
+
+std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
+                           const RankInfo& ranks) {
+  const auto path = save_checkpoint(run_dir, snapshot.contents, snapshot.slices, ranks);
+  if (ranks.rank == 0) prune_checkpoints(run_dir, config.keep_last, config.keep_every);
+  return path;
+}
+
 std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
                           AdamW& optimizer, Comm& comm) {
-  check_finite(trainer.steps(), optimizer, comm);
-  const CheckpointContents contents{trainer.steps(), dump_config(config), trainer.state()};
-  const auto path = save_checkpoint(run_dir, contents, training_slices(model, optimizer, comm),
-                                    {comm.rank(), comm.world(), [&] { comm.barrier(); }});
-  if (comm.rank() == 0) prune_checkpoints(run_dir, config.checkpoint.keep_last, config.checkpoint.keep_every);
-  return path;
+  return write_snapshot(run_dir, config.checkpoint, training_snapshot(config, trainer, model, optimizer, comm),
+                        {comm.rank(), comm.world(), [&] { comm.barrier(); }});
 }
 
 void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,

@@ -12,7 +12,21 @@
 
 namespace scatterlm {
 
-/// Saves RUN/step_N and prunes old ones. Refuses weights that are not finite. Returns the new folder.
+/// What a checkpoint holds. The tensors are those of the training, which goes on changing them.
+struct TrainingSnapshot {
+  CheckpointContents contents;
+  std::vector<TensorSlice> slices;
+};
+
+/// Waits for the device. Throws Error if the state holds values that are not finite.
+TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
+                                   Comm& comm);
+
+/// Saves RUN/step_N and prunes old ones. Returns the new folder.
+std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
+                           const RankInfo& ranks);
+
+/// Both at once.
 std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
                           AdamW& optimizer, Comm& comm);
 

@@ -13,6 +13,7 @@ class StepClock {
     steps_ = 0;
   }
   void count_step() { steps_++; }
+  int64_t steps() const { return steps_; }
   /// Of the steps since the last restart.
   double mean_ms() const {
     return std::chrono::duration<double, std::milli>(Clock::now() - start_).count() / static_cast<double>(steps_);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/dist/comm.h"
+
 namespace scatterlm {
 
 /// Load of one router over a whole optimiser step.
@@ -36,6 +38,8 @@ struct StepReport {
   int64_t nonfinite_row = 0;    ///< most of them in a row since the last report
   std::vector<RouterReport> routers;
   std::optional<double> val_loss;
+  double save_stall_ms = 0;       ///< training stood still for checkpoints since the last report
+  std::optional<CommTimes> comm;  ///< of several ranks: what this one's collectives took, mean per step since the last report
 };
 
 }  // namespace scatterlm

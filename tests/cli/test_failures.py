@@ -3,12 +3,16 @@ command goes on to the same bits."""
 import os
 import re
 import signal
-import subprocess
+import sys
 import time
 
 import pytest
 
 from conftest import ROOT, TINY_CONFIG
+
+sys.path.insert(0, str(ROOT / "tests/bench"))
+
+from job import Job  # noqa: E402
 
 PEER = 70  # exit code of a rank that ends because of another one
 SIGNAL_LIMIT = 10  # seconds from a killed rank to all processes gone
@@ -17,51 +21,13 @@ OPTIONS = ["--set", "train.steps=200", "--set", "checkpoint.save_interval=20", "
 DEADLINES = ["--set", f"parallel.timeout_s={TIMEOUT}", "--set", f"parallel.start_timeout_s={TIMEOUT}"]
 
 
-class Job:
-    """A launcher with its ranks."""
-
-    def __init__(self, binary, ranks, config, run, *options, launch=()):
-        self.run = run
-        self.process = subprocess.Popen(
-            [str(binary), "launch", "-n", str(ranks), *launch, "train", str(config), "--run-dir", str(run), *OPTIONS, *options],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.pids = {}
-
-    def rank_pids(self, count):
-        """Process ids by rank, once all have started."""
-        deadline = time.monotonic() + 30
-        while len(self.pids) < count and time.monotonic() < deadline:
-            children = read_or_nothing(f"/proc/{self.process.pid}/task/{self.process.pid}/children").split()
-            for pid in children:
-                match = re.search(rb"\0RANK=(\d+)\0", b"\0" + read_or_nothing(f"/proc/{pid}/environ", "rb") + b"\0")
-                if match:
-                    self.pids[int(match[1])] = int(pid)
-            time.sleep(0.005)
-        assert len(self.pids) == count, self.process.communicate()
-        return self.pids
-
-    def wait_for(self, name):
-        deadline = time.monotonic() + 60
-        while not (self.run / name).exists():
-            assert self.process.poll() is None and time.monotonic() < deadline, f"no {name}: {self.process.communicate()}"
-            time.sleep(0.002)
-
-    def end(self, limit):
-        """(exit code, stderr, seconds) when the launcher and every rank are gone."""
-        start = time.monotonic()
-        _, error = self.process.communicate(timeout=limit)
-        seconds = time.monotonic() - start
-        for pid in self.pids.values():
-            assert not os.path.exists(f"/proc/{pid}")
-        return self.process.returncode, error, seconds
+def start(binary, config, run, *options, launch=()):
+    """Two ranks."""
+    return Job(binary, 2, "train", config, "--run-dir", run, *OPTIONS, *options, launch=launch)
 
 
-def read_or_nothing(path, mode="r"):
-    try:
-        with open(path, mode) as file:
-            return file.read()
-    except OSError:  # gone meanwhile
-        return "" if mode == "r" else b""
+def wait_for(job, path):
+    job.wait_until(path.exists, path.name, 60)
 
 
 def final(run):
@@ -74,7 +40,7 @@ def whole(binary, tmp_path_factory, tiny_data):
     folder = tmp_path_factory.mktemp("whole")
     config = folder / "tiny.yaml"
     config.write_text(TINY_CONFIG.format(runs=folder, data=tiny_data))
-    code, error, _ = Job(binary, 2, config, folder / "whole").end(120)
+    code, error, _ = start(binary, config, folder / "whole").end(120)
     assert code == 0, error
     return final(folder / "whole")
 
@@ -84,23 +50,28 @@ MOMENTS = {
     "in the first steps": "metrics.jsonl",
     "mid-run": "step_00000020",
     "while saving": ".tmp_step_00000040",
+    "while saving beside": ".tmp_step_00000040",
 }
+
+
+def how_to_save(moment):
+    return ["--set", f"checkpoint.async={str(moment == 'while saving beside').lower()}"]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_rank_ends_the_run_and_the_same_command_goes_on(binary, tiny_config, runs, whole, moment, rank):
-    job = Job(binary, 2, tiny_config, runs / "run")
-    pids = job.rank_pids(2)
+    job = start(binary, tiny_config, runs / "run", *how_to_save(moment))
+    pids = job.rank_pids()
     if MOMENTS[moment]:
-        job.wait_for(MOMENTS[moment])
+        wait_for(job, runs / "run" / MOMENTS[moment])
     os.kill(pids[rank], signal.SIGKILL)
     code, error, seconds = job.end(60)
     assert code == 1 and seconds < SIGNAL_LIMIT, error
     assert f"rank {rank} was ended by a signal: Killed" in error
     if moment == "mid-run":
         assert re.search(rf"rank {1 - rank}: rank {rank} is gone: it was killed or has crashed; rank 0: step \d+, \w+ collective \d+", error)
-    code, error, _ = Job(binary, 2, tiny_config, runs / "run").end(120)
+    code, error, _ = start(binary, tiny_config, runs / "run").end(120)
     assert code == 0, error
     assert final(runs / "run") == whole
 
@@ -108,10 +79,10 @@ def test_a_killed_rank_ends_the_run_and_the_same_command_goes_on(binary, tiny_co
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_stopped_rank_ends_the_run_after_the_timeout(binary, tiny_config, runs, moment, rank):
-    job = Job(binary, 2, tiny_config, runs / "run", *DEADLINES)
-    pids = job.rank_pids(2)
+    job = start(binary, tiny_config, runs / "run", *DEADLINES, *how_to_save(moment))
+    pids = job.rank_pids()
     if MOMENTS[moment]:
-        job.wait_for(MOMENTS[moment])
+        wait_for(job, runs / "run" / MOMENTS[moment])
     os.kill(pids[rank], signal.SIGSTOP)
     code, error, seconds = job.end(60)
     assert code in (1, PEER) and seconds < TIMEOUT + 10, (seconds, error)
@@ -124,11 +95,11 @@ def test_a_stopped_rank_ends_the_run_after_the_timeout(binary, tiny_config, runs
 
 def test_restarts_go_on_from_the_last_checkpoint(binary, tiny_config, runs, whole):
     """Also those of a run that was to begin from scratch: what it has saved since then counts."""
-    job = Job(binary, 2, tiny_config, runs / "run", "--resume", "none", launch=("--max-restarts", "2"))
+    job = start(binary, tiny_config, runs / "run", "--resume", "none", launch=("--max-restarts", "2"))
     for step in (20, 100):
         job.pids = {}
-        pids = job.rank_pids(2)
-        job.wait_for(f"step_{step:08d}")
+        pids = job.rank_pids()
+        wait_for(job, runs / "run" / f"step_{step:08d}")
         os.kill(pids[1], signal.SIGKILL)
         while os.path.exists(f"/proc/{pids[1]}"):
             time.sleep(0.01)
@@ -148,22 +119,22 @@ def test_a_mistake_of_the_user_is_not_tried_again(scatterlm, tiny_config):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_launcher_saves_and_exits_with_75(binary, tiny_config, runs, whole, number):
-    job = Job(binary, 2, tiny_config, runs / "run")
-    job.rank_pids(2)
-    job.wait_for("metrics.jsonl")
+    job = start(binary, tiny_config, runs / "run")
+    job.rank_pids()
+    wait_for(job, runs / "run" / "metrics.jsonl")
     job.process.send_signal(number)
     code, error, _ = job.end(60)
     assert code == 75, error
     assert "the same command goes on" in error
-    code, error, _ = Job(binary, 2, tiny_config, runs / "run").end(120)
+    code, error, _ = start(binary, tiny_config, runs / "run").end(120)
     assert code == 0, error
     assert final(runs / "run") == whole
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(binary, tiny_config, runs):
-    job = Job(binary, 2, tiny_config, runs / "run")
-    pids = job.rank_pids(2)
-    job.wait_for("metrics.jsonl")
+    job = start(binary, tiny_config, runs / "run")
+    pids = job.rank_pids()
+    wait_for(job, runs / "run" / "metrics.jsonl")
     os.kill(pids[1], signal.SIGTERM)
     code, error, _ = job.end(60)
     assert code == 75, error
@@ -171,11 +142,11 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(binary, tiny_config, ru
 
 
 def test_a_killed_launcher_takes_its_ranks_along(binary, tiny_config, runs):
-    job = Job(binary, 2, tiny_config, runs / "run")
-    job.rank_pids(2)
-    job.wait_for("metrics.jsonl")
+    job = start(binary, tiny_config, runs / "run")
+    job.rank_pids()
+    wait_for(job, runs / "run" / "metrics.jsonl")
     job.process.kill()
-    job.process.communicate()
+    job.process.wait()
     deadline = time.monotonic() + SIGNAL_LIMIT
     while any(os.path.exists(f"/proc/{pid}") for pid in job.pids.values()):
         assert time.monotonic() < deadline

@@ -104,6 +104,18 @@ def test_a_checkpoint_of_four_ranks_goes_on_with_one_and_two(scatterlm, tiny_con
         assert difference(through[10:], fork) < 2e-5
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_asynchronous_save_writes_the_same_bytes(scatterlm, tiny_config, runs, ranks):
+    options = [*STEPS, "--set", "checkpoint.save_interval=5", "--set", "checkpoint.keep_last=9", "--set", "train.global_batch_tokens=384"]
+    waiting = train(scatterlm, ranks, tiny_config, runs / "waiting", *options)
+    beside = train(scatterlm, ranks, tiny_config, runs / "beside", *options, "--set", "checkpoint.async=true")
+    files = [path.relative_to(runs / "waiting") for path in sorted((runs / "waiting").glob("step_*/*"))]
+    files = [name for name in files if name.name == "state.json" or name.suffix == ".safetensors"]
+    assert len(files) == 4 * (ranks + 1)
+    assert all((runs / "waiting" / name).read_bytes() == (runs / "beside" / name).read_bytes() for name in files)
+    assert difference(waiting, beside) == 0 and beside[5]["save_stall_ms"] > 0 == beside[3]["save_stall_ms"]
+
+
 def test_a_checkpoint_loads_into_equal_tensors(scatterlm, tiny_config, runs):
     """With a learning rate of zero a step changes moments alone: the weights that another number of ranks saves must be equal."""
     train(scatterlm, 4, tiny_config, runs / "four", *STEPS)

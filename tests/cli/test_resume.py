@@ -14,11 +14,12 @@ RUN = ["--set", f"train.steps={STEPS}", "--set", "checkpoint.save_interval=10", 
 VARIANTS = {
     "plain": [],
     "accumulation": ["--set", "train.micro_batch_size=2"],
+    "asynchronous saves": ["--set", "checkpoint.async=true"],
     "bias balancing": ["--set", "model.router.balance=bias"],
     "documents": ["--set", "data.intra_document_masking=true"],
     "epoch end": ["--set", "train.global_batch_tokens=1024", "--set", "train.sequence_length=64"],
 }
-TIMES = {"step_ms", "tok_s", "mem_gib"}
+TIMES = {"step_ms", "tok_s", "mem_gib", "save_stall_ms"}
 
 
 def start(binary, config, *options):

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "lib/dist/comm_check.h"
+#include "lib/dist/shared_board.h"
 #include "lib/util/error.h"
 #include "tests/dist/ranks.h"
 
@@ -52,6 +53,19 @@ TEST_CASE("a yes of any rank is heard by all, at the same call") {
   const auto codes = ranks.run(
       [](Comm& comm) { return !comm.any(false) && comm.any(comm.rank() == 1) && comm.any(true) && !comm.any(false); });
   REQUIRE(codes == kBothFine);
+}
+
+TEST_CASE("times of collectives add up until they are taken: bytes are those through each link") {
+  Ranks ranks(3);
+  const auto codes = ranks.run([](Comm& comm) {
+    auto full = at::zeros({30}), shard = at::zeros({10});
+    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full, shard);
+    comm.all_gather(shard, full);
+    const auto times = comm.take_times() / 2, none = comm.take_times();
+    return times.reduce_scatter.link_bytes == 80 && times.all_gather.link_bytes == 40 && times.reduce_scatter.ms > 0 &&
+           times.exposed_ms >= times.reduce_scatter.ms + times.all_gather.ms && none.exposed_ms == 0 && none.all_gather.ms == 0;
+  });
+  REQUIRE(codes == ExitCodes(3, 0));
 }
 
 TEST_CASE("a barrier holds until the last rank is there") {
@@ -135,6 +149,24 @@ TEST_CASE("a rank that stops or does not call ends the run after the timeout") {
   });
   REQUIRE(busy == ExitCodes{kExitPeer, kExitPeer});
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+}
+
+TEST_CASE("until all are connected the start's own deadline holds") {
+  Ranks ranks(2);
+  ranks.options.start_timeout_s = 0.3;
+  ranks.options.timeout_s = 60;
+  const auto waiting = [&](bool connected) {
+    return ranks.run_with_options([connected](const CommOptions& own) {
+      Rendezvous rendezvous(own);
+      SharedBoard board(own, rendezvous, 0);
+      if (connected) board.watchdog().started();
+      board.watchdog().enter({});
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      return true;
+    });
+  };
+  REQUIRE(waiting(false) == ExitCodes{kExitPeer, kExitPeer});
+  REQUIRE(waiting(true) == kBothFine);
 }
 
 TEST_CASE("ranks of another identity or that do not come are named") {

@@ -18,6 +18,7 @@ struct Twin final : Comm {
   void all_reduce(at::Tensor tensor) override { tensor *= 2; }
   void broadcast(at::Tensor) override {}
   void barrier() override {}
+  void barrier_beside(std::stop_token) override {}
   bool any(bool yes) override { return yes; }
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     calls.push_back(fmt::format("reduce {}", full.numel()));
@@ -65,11 +66,16 @@ TEST_CASE("a unit is reduced while the backward pass goes on, the last one first
     Fixture f(comm);
     Gradients gradients({.zero = zero}, f.units, comm);
     Calls before_first_unit;
+    bool had_buffer = false;
     auto first = f.param(0).sum();  // its backward comes last
-    first.register_hook([&](const at::Tensor&) { before_first_unit = comm.calls; });
+    first.register_hook([&](const at::Tensor&) {
+      before_first_unit = comm.calls;
+      had_buffer = f.units[0]->flat_grads().defined();
+    });
     gradients.begin_step();
     backward(gradients, first * 3 + (f.param(1) * 5).sum(), true);
     REQUIRE(before_first_unit == Calls{"reduce 512"});
+    REQUIRE(had_buffer);
     REQUIRE(std::count(comm.calls.begin(), comm.calls.end(), "reduce 256") == 1);
     REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
     REQUIRE(is_all(gradients.reduced()[1].narrow(0, 0, 256), 2 * 5));

@@ -1,5 +1,6 @@
 #include "lib/train/flops.h"
 
+#include "lib/config/load.h"
 #include "lib/nn/model.h"
 #include "tests/catch.h"
 
@@ -65,6 +66,10 @@ TEST_CASE("the size is that of the model's tensors") {
   const auto comm = make_single_comm();
   const nn::Model model(config, at::TensorOptions().dtype(at::kFloat), *comm);
   REQUIRE(model_size(config).total == model.num_parameters());
+}
+
+TEST_CASE("configs/olmoe_1b_7b.yaml has as many parameters as the published model") {
+  REQUIRE(model_size(load_config("configs/olmoe_1b_7b.yaml").model).total == 6'919'161'856);
 }
 
 TEST_CASE("peaks are known by the whole name of the chip") {

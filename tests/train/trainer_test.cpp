@@ -3,85 +3,16 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
 #include "lib/train/checkpointing.h"
-#include "lib/util/error.h"
+#include "tests/train/tiny_run.h"
 
 #include "tests/catch.h"
 
 using namespace scatterlm;
-namespace fs = std::filesystem;
-
-namespace {
-
-/// A run of a tiny model on random tokens, in a folder of its own.
-struct Run {
-  explicit Run(const std::function<void(Config&)>& change = {}) {
-    fs::create_directories(folder);
-    std::ofstream file(folder / "train.raw", std::ios::binary);
-    for (int i = 0; i < 4000; i++) file.put(static_cast<char>((i * 7919 + i / 3) % 50)).put(0);
-    file.close();
-    config.model.vocab_size = 300;  // bytes is the only tokenizer that a configuration can name
-    config.model.hidden_size = 16;
-    config.model.num_hidden_layers = 2;
-    config.model.layers = "moa+moe, gqa+dense";
-    config.model.attention = {.num_attention_heads = 2, .num_key_value_heads = 2, .head_dim = 8};
-    config.model.moa = {.num_experts = 4, .num_experts_per_tok = 2, .num_key_value_heads = 1, .head_dim = 8};
-    config.model.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 8};
-    config.model.dense = {.intermediate_size = 16};
-    config.data.train = {{(folder / "train.raw").string(), 1}};
-    config.data.raw_dtype = TokenWidth::kUint16;
-    config.train.steps = 20;
-    config.train.sequence_length = 16;
-    config.train.global_batch_tokens = 128;
-    if (change) change(config);
-    loader.emplace(config.data, 300, 16, config.train.seed, 0, 1);
-    model.emplace(config.model, at::kFloat, *comm);
-    optimizer.emplace(config.optim, model->units(), *comm, true);
-    optimizer->initialise(config.train.seed);
-    trainer.emplace(config, *comm, *model, *optimizer, *loader);
-  }
-  ~Run() { fs::remove_all(folder); }
-
-  /// All weights, moments and router biases, to compare.
-  std::vector<at::Tensor> state() {
-    std::vector<at::Tensor> all;
-    for (auto& shard : optimizer->shards()) {
-      for (const auto& t : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) all.push_back(t.clone());
-    }
-    for (auto* router : model->routers()) {
-      if (router->bias.defined()) all.push_back(router->bias.clone());
-    }
-    return all;
-  }
-  at::Tensor weight(const std::string& name) {
-    for (const auto& unit : model->units()) {
-      for (const auto& p : unit->params()) {
-        if (p.name == name) return p.tensor.detach();
-      }
-    }
-    fail("no weight {}", name);
-  }
-
-  fs::path folder = fs::temp_directory_path() / fmt::format("scatterlm_trainer_{}", reinterpret_cast<uintptr_t>(this));
-  Config config;
-  std::unique_ptr<Comm> comm = make_single_comm();
-  std::optional<Loader> loader;
-  std::optional<nn::Model> model;
-  std::optional<AdamW> optimizer;
-  std::optional<Trainer> trainer;
-};
-
-bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return x.equal(y); });
-}
-
-}  // namespace
 
 TEST_CASE("steps lower the loss and report what they did") {
-  Run run;
+  TinyRun run;
   run.trainer->step();
   const auto first = run.trainer->report();
   for (int i = 1; i < 20; i++) run.trainer->step();
@@ -99,7 +30,7 @@ TEST_CASE("steps lower the loss and report what they did") {
 }
 
 TEST_CASE("a step that is not finite changes nothing, and is counted, also in a row") {
-  Run run([](Config& config) { config.model.router.balance = Balance::kBias; });
+  TinyRun run([](Config& config) { config.model.router.balance = Balance::kBias; });
   for (int i = 0; i < 3; i++) run.trainer->step();
   auto broken = run.weight("norm.weight");
   const auto kept = broken.clone();
@@ -127,7 +58,7 @@ TEST_CASE("a step that is not finite changes nothing, and is counted, also in a 
 }
 
 TEST_CASE("a checkpoint never holds weights that are not finite") {
-  Run run;
+  TinyRun run;
   run.trainer->step();
   const auto run_dir = (run.folder / "run").string();
   save_training(run_dir, run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
@@ -140,7 +71,7 @@ TEST_CASE("a checkpoint never holds weights that are not finite") {
 
 TEST_CASE("a checkpoint brings back weights, moments, biases, counters and data position") {
   const auto bias = [](Config& config) { config.model.router.balance = Balance::kBias; };
-  Run run(bias), other(bias);
+  TinyRun run(bias), other(bias);
   for (int i = 0; i < 3; i++) run.trainer->step();
   const auto path =
       save_training((run.folder / "run").string(), run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
@@ -157,7 +88,7 @@ TEST_CASE("a checkpoint brings back weights, moments, biases, counters and data 
 TEST_CASE("the gradient norm is clipped to clip_grad_norm") {
   // With moments at zero and no weight decay, Adam's first update hides the scale, but its first moment shows it.
   const double limit = 0.01;
-  Run run([&](Config& config) { config.optim.clip_grad_norm = limit; });
+  TinyRun run([&](Config& config) { config.optim.clip_grad_norm = limit; });
   run.trainer->step();
   const double norm = run.trainer->report().grad_norm;
   REQUIRE(norm > 2 * limit);

@@ -1,0 +1,96 @@
+#include "lib/train/saver.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "lib/util/log/log.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+}  // namespace
+
+Saver::Saver(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer, Comm& comm)
+    : run_dir_(std::move(run_dir)), config_(config), trainer_(trainer), model_(model), optimizer_(optimizer), comm_(comm) {}
+
+void Saver::save() {
+  const auto start = Clock::now();
+  finish();
+  if (config_.checkpoint.async) {
+    begin();
+  } else {
+    save_training(run_dir_, config_, trainer_, model_, optimizer_, comm_);
+  }
+  stall_ms_ += ms_since(start);
+}
+
+void Saver::begin() {
+  const auto start = Clock::now();
+  auto snapshot = training_snapshot(config_, trainer_, model_, optimizer_, comm_);
+  const auto copied = copy_to_host(snapshot.slices);
+  const double stall_ms = ms_since(start);
+  std::packaged_task<void(std::stop_token)> write(
+      [this, snapshot = std::move(snapshot), copied, stall_ms](std::stop_token stop) {
+        const auto begun = Clock::now();
+        if (copied) copied->synchronize();
+        const auto path = write_snapshot(run_dir_, config_.checkpoint, snapshot,
+                                         {comm_.rank(), comm_.world(), [&] { comm_.barrier_beside(stop); }});
+        log_info(fmt::format("{}: saved in {} beside the training, which stood still for {:.0f} ms", path,
+                             format_duration(ms_since(begun) / 1000), stall_ms));
+      });
+  written_ = write.get_future();
+  under_way_ = true;
+  writer_ = std::jthread(std::move(write));
+}
+
+std::shared_ptr<c10::Event> Saver::copy_to_host(std::vector<TensorSlice>& slices) {
+  const auto device = model_.device();
+  const bool first = host_.empty();
+  const auto copy_all = [&](bool beside) {
+    for (size_t i = 0; i < slices.size(); ++i) {
+      auto& data = slices[i].data;
+      if (first) host_.push_back(at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(beside)));
+      host_[i].copy_(data, /*non_blocking=*/beside);
+      data = host_[i];
+    }
+  };
+  if (device.is_cpu()) {
+    copy_all(false);
+    return nullptr;
+  }
+  // The host has just read from the device whether the state is finite, so all that made it is done.
+  const c10::impl::VirtualGuardImpl backend(device.type());
+  const c10::StreamGuard guard(backend.getStreamFromGlobalPool(device));
+  copy_all(true);
+  auto copied = std::make_shared<c10::Event>(device.type());
+  copied->record(backend.getStream(device));
+  optimizer_.wait_before_step(copied);
+  return copied;
+}
+
+void Saver::check() {
+  if (written_.valid() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) written_.get();
+}
+
+bool Saver::all_done() {
+  check();
+  auto pending =
+      at::full({1}, static_cast<int64_t>(written_.valid()), at::TensorOptions().dtype(at::kLong).device(model_.device()));
+  comm_.all_reduce(pending);
+  return pending.item<int64_t>() == 0;
+}
+
+void Saver::finish() {
+  if (!under_way_) return;
+  // By collectives, not by waiting for the thread: a rank that stops meanwhile is noticed.
+  while (!all_done()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  under_way_ = false;
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,255 @@
+"""Evidence that several GPUs train as one does, and how fast; writes tests/bench/results/scale_<gpu>x<gpus>.json.
+
+    python tests/bench/scale_on_gpus.py --binary build/release/bin/scatterlm --gpus 8 --out tests/bench/results/scale_h200x8.json
+    python tests/bench/scale_on_gpus.py ... --part comm --part losses        some parts alone
+
+  comm      `doctor comm`: values exact, bandwidths
+  losses    the quickstart's model with one global batch on 1, 2, 4 ... GPUs, parallel.zero 0 to 2, a checkpoint on other numbers
+  failures  SIGKILL and SIGSTOP of a rank: seconds until all processes are gone
+  dense     configs/dense_124m.yaml on 1 GPU and on all, 0.5M tokens a step
+  olmoe     configs/olmoe_1b_7b.yaml, 4 x 4096 tokens a GPU: 1 GPU with bf16 state, all with fp32 master and zero 2
+  memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
+  start     the same: from the start of the process to the end of the first step
+
+Tokens are made here, so it needs no data. A part that fails leaves a row with its error and the others go on; the file is written
+after each part. Rates are medians over the reports after the first; a run that is measured is killed then, for saving would take
+longer than measuring. Exit code 1 if a part has failed.
+"""
+import argparse
+import array
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import evidence
+from job import Job, JobError, read_metrics
+
+PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
+LARGEST_UNIT = 419_569_664
+LOSS_TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
+
+
+class Bench:
+    def __init__(self, binary, gpus, folder):
+        self.binary, self.gpus, self.folder = binary, gpus, pathlib.Path(folder)
+        self.runs = 0
+        for vocabulary in (257, 50304):
+            write_tokens(self.folder / f"{vocabulary}.bin", vocabulary)
+
+    def start(self, ranks, config, *sets, run=None, resume="auto"):
+        """A job that trains in a folder of its own, and that folder."""
+        self.runs += 1
+        run = run or self.folder / f"run{self.runs}"
+        vocabulary = 257 if config == "quickstart" else 50304
+        keys = [f"data.train={self.folder}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
+        options = [part for key in keys for part in ("--set", key)]
+        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *options), run
+
+    def finish(self, ranks, config, *sets, **options):
+        """Metrics of a run to its end, and its folder."""
+        job, run = self.start(ranks, config, *sets, **options)
+        with job:
+            code, _, _ = job.end(60)
+            if code != 0:
+                raise JobError(f"exit code {code}\n{job.last_words()}")
+        return read_metrics(run), run
+
+    def measure(self, ranks, config, steps, *sets, limit=60):
+        """Metrics up to a step."""
+        job, run = self.start(ranks, config, "train.steps=100000", *sets)
+        with job:
+            job.wait_until(lambda: reached(run, steps), f"step {steps}", limit)
+            return read_metrics(run)
+
+
+def write_tokens(path, vocabulary, count=2_000_000):
+    """llm.c's GPT-2 layout. A token follows from the one before but for two bits, so there is something to learn."""
+    noise = random.Random(0).choices(range(4), k=count)
+    tokens, token = array.array("H"), 1
+    for bits in noise:
+        token = (token * 7 + bits) % (vocabulary - 1)
+        tokens.append(token)
+    header = array.array("i", [20240520, 1, count] + [0] * 253)
+    path.write_bytes(header.tobytes() + tokens.tobytes())
+
+
+def reached(run, step):
+    metrics = read_metrics(run)
+    return bool(metrics) and metrics[-1]["step"] >= step
+
+
+def powers_of_two(last):
+    return [1 << i for i in range(last.bit_length()) if 1 << i <= last]
+
+
+def rates(metrics, ranks):
+    """What a row says of a measured run."""
+    later = metrics[1:]
+    row = {"gpus": ranks, "steps": metrics[-1]["step"], "peak_gib": metrics[-1]["mem_gib"],
+           "step_ms": statistics.median(line["step_ms"] for line in later),
+           "tok_s_per_gpu": statistics.median(line["tok_s"] for line in later) / ranks}
+    if later[0]["comm"]:
+        row["comm"] = {key: statistics.median(line["comm"][key] or 0 for line in later) for key in later[0]["comm"]}
+    return row
+
+
+def comm(bench):
+    with Job(bench.binary, bench.gpus, "doctor", "comm", "--mib", 4096) as job:
+        code, _, _ = job.end(80)
+        if code != 0:
+            raise JobError(f"exit code {code}\n{job.last_words()}")
+        text = job.printed(job.out)
+    if "all values exact" not in text:
+        raise JobError(f"values were not said to be exact\n{text}")
+    found = re.findall(r"(all_reduce|reduce_scatter|all_gather) +([\d.]+ \w+) +([\d.]+) ms +([\d.]+) GB/s", text)
+    for collective, size, ms, gbps in found:
+        yield {"gpus": bench.gpus, "collective": collective, "size": size, "ms": float(ms), "link_gbps": float(gbps), "exact": True}
+
+
+def difference(one, other):
+    return max(abs(a["loss"] - b["loss"]) for a, b in zip(one, other, strict=True))
+
+
+def losses(bench):
+    base = ["train.steps=50", "log.interval=1", "checkpoint.save_interval=25", "checkpoint.keep_last=9"]
+
+    def row(dtype, ranks, zero, metrics, reference):
+        apart = difference(metrics, reference[-len(metrics):])
+        if not apart < LOSS_TOLERANCE[dtype]:
+            raise JobError(f"{dtype}, {ranks} GPUs, zero {zero}: losses differ by {apart:.2e}, more than {LOSS_TOLERANCE[dtype]}")
+        return {"gpus": ranks, "dtype": dtype, "zero": zero, "first_step": metrics[0]["step"], "losses": [line["loss"] for line in metrics],
+                "max_difference": apart, "tolerance": LOSS_TOLERANCE[dtype]}
+
+    for dtype, counts in (("float32", powers_of_two(bench.gpus)), ("bfloat16", [1, bench.gpus])):
+        sets = [*base, f"train.dtype={dtype}"]
+        for ranks in counts:
+            metrics, waited = bench.finish(ranks, "quickstart", *sets)
+            reference = metrics if ranks == 1 else reference
+            yield row(dtype, ranks, 1, metrics, reference)
+        yield row(dtype, bench.gpus, 0, bench.finish(bench.gpus, "quickstart", *sets, "parallel.zero=0")[0], reference)
+        metrics, beside = bench.finish(bench.gpus, "quickstart", *sets, "parallel.zero=2", "checkpoint.async=true")
+        yield row(dtype, bench.gpus, 2, metrics, reference)
+        if dtype == "float32":  # from checkpoints that all GPUs have saved
+            for ranks, run in ((max(1, bench.gpus // 2), waited), (1, beside)):
+                yield row(dtype, ranks, 1, bench.finish(ranks, "quickstart", *sets, resume=run / "step_00000025")[0], reference)
+
+
+def failures(bench):
+    timeout = 5
+    sets = ["train.steps=1000000", "log.interval=1", "checkpoint.save_interval=20", f"parallel.timeout_s={timeout}",
+            f"parallel.start_timeout_s={timeout}"]
+    guilty = bench.gpus - 1
+    moments = ("start", "mid-run", "while saving", "while saving beside")
+    for number, moment in [("SIGKILL", moment) for moment in moments] + [("SIGSTOP", moment) for moment in moments[:2]]:
+        job, run = bench.start(bench.gpus, "quickstart", *sets, f"checkpoint.async={str(moment == moments[3]).lower()}")
+        with job:
+            pids = job.rank_pids()
+            if moment == "start":
+                time.sleep(1)
+            elif moment == "mid-run":
+                job.wait_until(lambda: reached(run, 20), "step 20", 40)
+            else:
+                job.wait_until(lambda: any(run.glob(".tmp_step_*")), "checkpoint under way", 60)
+            os.kill(pids[guilty], getattr(signal, number))
+            code, error, seconds = job.end(timeout + 30)
+        if not re.search(rf"rank {guilty}\b", error) or code == 0:
+            raise JobError(f"{number} of rank {guilty}, {moment}: exit code {code}, and the message does not name it\n{error[-1500:]}")
+        yield {"gpus": bench.gpus, "signal": number, "moment": moment, "rank": guilty, "seconds_to_all_gone": seconds, "exit_code": code,
+               "timeout_s": timeout if number == "SIGSTOP" else None,
+               "message": max((line for line in error.splitlines() if re.search(rf"rank {guilty}\b", line)), key=len)[:300]}
+
+
+def dense(bench):
+    one = None
+    for ranks, wire, steps in ((1, "float32", 15), (bench.gpus, "float32", 60), (bench.gpus, "bfloat16", 60)):
+        metrics = bench.measure(ranks, "dense_124m", steps, f"log.interval={steps // 3}", f"parallel.reduce_dtype={wire}", limit=50)
+        row = {"config": "dense_124m", "reduce_dtype": wire, **rates(metrics, ranks)}
+        one = one or row["tok_s_per_gpu"]
+        yield {**row, "efficiency": row["tok_s_per_gpu"] / one}
+
+
+def olmoe_keys(ranks, *more):
+    return [f"train.global_batch_tokens={ranks * 4 * 4096}", "optim.warmup_steps=100", *more]
+
+
+def olmoe(bench):
+    one = None
+    for ranks, state, wire in ((1, "bfloat16", "float32"), (bench.gpus, "float32", "float32"), (bench.gpus, "float32", "bfloat16")):
+        keys = olmoe_keys(ranks, "log.interval=5", f"optim.state_dtype={state}", f"parallel.reduce_dtype={wire}")
+        row = {"config": "olmoe_1b_7b", "zero": 2, "state_dtype": state, "reduce_dtype": wire,
+               **rates(bench.measure(ranks, "olmoe_1b_7b", 20, *keys, limit=80), ranks)}
+        one = one or row["tok_s_per_gpu"]
+        yield {**row, "efficiency": row["tok_s_per_gpu"] / one}
+
+
+def memory(bench):
+    """Differences that the arithmetic of CONTRIBUTING's table gives, beside those measured."""
+    gib, peak = 1 << 30, {}
+    half = bench.gpus // 2
+    runs = [(bench.gpus, 2), (bench.gpus, 1)]
+    if half > 1:  # one GPU has no room for the fp32 state
+        runs.append((half, 2))
+    for ranks, zero in runs:
+        keys = olmoe_keys(ranks, "log.interval=1", f"parallel.zero={zero}")
+        peak[ranks, zero] = bench.measure(ranks, "olmoe_1b_7b", 3, *keys)[-1]["mem_gib"]
+        yield {"config": "olmoe_1b_7b", "gpus": ranks, "zero": zero, "peak_gib": peak[ranks, zero]}
+    if half == 1:
+        return
+    share = 1 / half - 1 / bench.gpus
+    yield {"what": f"zero 1 minus zero 2, {bench.gpus} GPUs", "measured_gib": peak[bench.gpus, 1] - peak[bench.gpus, 2],
+           "planned_gib": (4 * PARAMETERS * (1 - 1 / bench.gpus) - 12 * LARGEST_UNIT) / gib}
+    yield {"what": f"zero 2, {half} GPUs minus {bench.gpus}", "measured_gib": peak[half, 2] - peak[bench.gpus, 2],
+           "planned_gib": 16 * PARAMETERS * share / gib}
+
+
+def start(bench):
+    for repetition in (1, 2):  # the first reads the program and its libraries from the disk
+        job, run = bench.start(bench.gpus, "olmoe_1b_7b", "train.steps=100000", *olmoe_keys(bench.gpus, "log.interval=1"))
+        with job:
+            seconds = job.wait_until(lambda: reached(run, 1), "first step", 60)
+            phases = {name: float(s) for s, name in re.findall(r"\[([\d.]+) s\] (\w+):", job.printed(job.out))}
+        yield {"config": "olmoe_1b_7b", "gpus": bench.gpus, "zero": 2, "repetition": repetition, "first_step_s": seconds, "phases_s": phases}
+
+
+PARTS = {part.__name__: part for part in (comm, losses, failures, dense, olmoe, memory, start)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--binary", required=True, type=pathlib.Path)
+    parser.add_argument("--gpus", required=True, type=int)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; all parts otherwise")
+    options = parser.parse_args()
+    if options.gpus < 2:
+        parser.error("--gpus: at least 2")
+    binary = options.binary.resolve()
+    origin, lines = evidence.of_binary(binary), evidence.versions(binary)
+    driver = subprocess.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1", shell=True, capture_output=True, text=True)
+    rows, failed = [], False
+    for part in options.part or PARTS:
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for row in PARTS[part](Bench(binary, options.gpus, folder)):
+                    rows.append({"part": part, **row})
+                    print(part, {key: value for key, value in row.items() if key != "losses"}, flush=True)
+            except Exception as error:  # whatever it is: the other parts are worth their time
+                failed = True
+                rows.append({"part": part, "error": f"{type(error).__name__}: {error}"})
+                print(part, "failed:", rows[-1]["error"], flush=True)
+        print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
+        evidence.write(options.out, {"bench": "scaling", "gpu": lines["GPU"], "num_gpus": options.gpus, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
+                                     "driver": driver.stdout.strip(), **origin, "rows": rows})
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()

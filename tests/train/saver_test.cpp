@@ -1,0 +1,101 @@
+#include "lib/train/saver.h"
+
+#include <atomic>
+
+#include "tests/train/tiny_run.h"
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+/// One rank whose other thread waits until the gate is open.
+struct Gate final : Comm {
+  int64_t rank() const override { return 0; }
+  int64_t world() const override { return 1; }
+  void all_reduce(at::Tensor) override {}
+  void broadcast(at::Tensor) override {}
+  void barrier() override {}
+  void barrier_beside(std::stop_token stop) override {
+    while (!open) {
+      if (stop.stop_requested()) fail("stopped");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  bool any(bool yes) override { return yes; }
+  Ticket reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
+  Ticket all_gather(const at::Tensor&, at::Tensor) override { return 0; }
+  void wait(Ticket) override {}
+  std::atomic<bool> open = false;
+};
+
+void make_async(Config& config) {
+  config.checkpoint.async = true;
+  config.model.router.balance = Balance::kBias;
+}
+
+struct Fixture {
+  TinyRun run{make_async};
+  std::string dir = (run.folder / "run").string();
+  Gate gate;
+  Saver saver{dir, run.config, *run.trainer, *run.model, *run.optimizer, gate};
+};
+
+}  // namespace
+
+TEST_CASE("what is saved beside the training is the state at that time, however much it goes on") {
+  Fixture f;
+  for (int save = 1; save <= 2; ++save) {  // the second one uses the memory of the first
+    f.gate.open = false;
+    f.run.trainer->step();
+    const auto state = f.run.state();
+    f.saver.save();
+    REQUIRE(f.saver.take_stall_ms() > 0);
+    for (int i = 0; i < 3; ++i) f.run.trainer->step();
+    f.saver.check();
+    REQUIRE(list_checkpoints(f.dir).size() == static_cast<size_t>(save - 1));
+    f.gate.open = true;
+    f.saver.finish();
+    TinyRun other(make_async);
+    resume_training(open_checkpoint(f.dir), other.config, *other.trainer, *other.model, *other.optimizer);
+    REQUIRE(all_equal(other.state(), state));
+    REQUIRE(other.trainer->steps() == 4 * save - 3);
+  }
+}
+
+TEST_CASE("a save waits for the one before") {
+  Fixture f;
+  f.run.trainer->step();
+  f.saver.save();
+  f.run.trainer->step();
+  std::jthread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    f.gate.open = true;
+  });
+  f.saver.take_stall_ms();
+  f.saver.save();
+  REQUIRE(f.saver.take_stall_ms() >= 90);
+  f.saver.finish();
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("what goes wrong beside the training is an error of the training") {
+  Fixture f;
+  f.gate.open = true;
+  f.run.trainer->step();
+  std::filesystem::create_directories(f.dir);
+  std::ofstream(checkpoint_path(f.dir, 1)) << "a file where the folder should be";
+  f.saver.save();
+  REQUIRE_THROWS_WITH(f.saver.finish(), ContainsSubstring("step_00000001: cannot write: Not a directory"));
+}
+
+TEST_CASE("a run that ends by an error does not wait for other ranks, and leaves nothing unfinished") {
+  Fixture f;
+  f.run.trainer->step();
+  {
+    Saver saver(f.dir, f.run.config, *f.run.trainer, *f.run.model, *f.run.optimizer, f.gate);
+    saver.save();
+  }
+  REQUIRE((!std::filesystem::exists(f.dir) || std::filesystem::is_empty(f.dir)));
+}

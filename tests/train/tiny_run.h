@@ -1,0 +1,80 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/train/checkpointing.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+/// A run of a tiny model on random tokens, in a folder of its own.
+struct TinyRun {
+  explicit TinyRun(const std::function<void(Config&)>& change = {}) {
+    std::filesystem::create_directories(folder);
+    std::ofstream file(folder / "train.raw", std::ios::binary);
+    for (int i = 0; i < 4000; i++) file.put(static_cast<char>((i * 7919 + i / 3) % 50)).put(0);
+    file.close();
+    config.model.vocab_size = 300;  // bytes is the only tokenizer that a configuration can name
+    config.model.hidden_size = 16;
+    config.model.num_hidden_layers = 2;
+    config.model.layers = "moa+moe, gqa+dense";
+    config.model.attention = {.num_attention_heads = 2, .num_key_value_heads = 2, .head_dim = 8};
+    config.model.moa = {.num_experts = 4, .num_experts_per_tok = 2, .num_key_value_heads = 1, .head_dim = 8};
+    config.model.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 8};
+    config.model.dense = {.intermediate_size = 16};
+    config.data.train = {{(folder / "train.raw").string(), 1}};
+    config.data.raw_dtype = TokenWidth::kUint16;
+    config.train.steps = 20;
+    config.train.sequence_length = 16;
+    config.train.global_batch_tokens = 128;
+    if (change) change(config);
+    loader.emplace(config.data, 300, 16, config.train.seed, 0, 1);
+    model.emplace(config.model, at::kFloat, *comm);
+    optimizer.emplace(config.optim, model->units(), *comm, true);
+    optimizer->initialise(config.train.seed);
+    trainer.emplace(config, *comm, *model, *optimizer, *loader);
+  }
+  ~TinyRun() { std::filesystem::remove_all(folder); }
+
+  /// All weights, moments and router biases, to compare.
+  std::vector<at::Tensor> state() {
+    std::vector<at::Tensor> all;
+    for (auto& shard : optimizer->shards()) {
+      for (const auto& t : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) all.push_back(t.clone());
+    }
+    for (auto* router : model->routers()) {
+      if (router->bias.defined()) all.push_back(router->bias.clone());
+    }
+    return all;
+  }
+  at::Tensor weight(const std::string& name) {
+    for (const auto& unit : model->units()) {
+      for (const auto& p : unit->params()) {
+        if (p.name == name) return p.tensor.detach();
+      }
+    }
+    fail("no weight {}", name);
+  }
+
+  std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("scatterlm_run_{}", reinterpret_cast<uintptr_t>(this));
+  Config config;
+  std::unique_ptr<Comm> comm = make_single_comm();
+  std::optional<Loader> loader;
+  std::optional<nn::Model> model;
+  std::optional<AdamW> optimizer;
+  std::optional<Trainer> trainer;
+};
+
+inline bool all_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) { return x.equal(y); });
+}
+
+}  // namespace scatterlm
