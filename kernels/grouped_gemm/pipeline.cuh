@@ -76,7 +76,10 @@ class Accumulator {
   /// What the loaders say of the stage to come.
   __device__ RowTile next_tile() {
     barrier_wait(pipe_.full(at_.stage), at_.phase);
-    return pipe_.tile(at_.stage);
+    RowTile tile{};
+    if (threadIdx.x % 32 == 0) tile = pipe_.tile(at_.stage);  // read by the lane that lets go of the stage
+    for (int* word : {&tile.expert, &tile.row, &tile.row_end, &tile.n_tile}) *word = __shfl_sync(~0u, *word, 0);
+    return tile;
   }
 
   /// Starts block `block` of a tile and lets go of the stage before, whose products are done by then.
