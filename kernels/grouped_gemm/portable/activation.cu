@@ -32,7 +32,7 @@ struct ActivationEpilogue {
       const int row = tile.row + i;
       Chunk in[kHalves], out;
       for (int half = 0; half < kHalves; ++half) {
-        in[half].all = load_shared(shared + swizzled_256(i, chunk + half * kChunks));
+        in[half].all = load_shared(shared + swizzled<kColumns * 2>(i, chunk + half * kChunks));
         *chunk_at(h, row, kHalves * width, half * width + column) = in[half].all;
       }
 #pragma unroll
@@ -49,16 +49,17 @@ struct ActivationBwdEpilogue {
   ActivationBwdArgs out;
   int width, n_tiles;
 
-  /// Sixteen threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
+  /// kChunks threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
   __device__ void store(const RowTile& tile, uint32_t shared) const {
-    const int chunk = threadIdx.x % 16, column = tile.n_tile * kColumns + chunk * 8;
-    for (int i = threadIdx.x / 16; i < kTileRows; i += 16) {
+    constexpr int kChunks = kColumns / 8;
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kColumns + chunk * 8;
+    for (int i = threadIdx.x / kChunks; i < kTileRows; i += kThreads / kChunks) {
       const int64_t row = tile.row + i;
       const bool stored = row < tile.row_end;
       float dgate = 0;
-      if (stored && column < width) dgate = differentiate_chunk(row, column, load_shared(shared + swizzled_256(i, chunk)));
+      if (stored && column < width) dgate = differentiate_chunk(row, column, load_shared(shared + swizzled<kColumns * 2>(i, chunk)));
 #pragma unroll
-      for (int step = 8; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
+      for (int step = kChunks / 2; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
       if (stored && chunk == 0) out.dgates_partial[row * n_tiles + tile.n_tile] = dgate;
     }
   }
