@@ -17,7 +17,8 @@ struct StoreEpilogue {
     if (column >= n) return;
     for (int i = threadIdx.x / kChunks; i < min(tile.row_end - tile.row, kTileRows); i += kThreads / kChunks) {
       const int64_t row = c_rows_R ? __ldg(c_rows_R + tile.row + i) : tile.row + i;
-      *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) = load_shared(shared + swizzled<kColumns * 2>(i, chunk));
+      *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) =
+          load_shared(shared + swizzled<kColumns * 2>(i, chunk));
     }
   }
 };
