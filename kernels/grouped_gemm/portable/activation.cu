@@ -32,7 +32,7 @@ struct ActivationEpilogue {
       const int row = tile.row + i;
       Chunk in[kHalves], out;
       for (int half = 0; half < kHalves; ++half) {
-        in[half].all = load_shared(shared + swizzled_256(i, chunk + half * kChunks));
+        in[half].all = load_shared(shared + swizzled<kColumns * 2>(i, chunk + half * kChunks));
         *chunk_at(h, row, kHalves * width, half * width + column) = in[half].all;
       }
 #pragma unroll
@@ -49,31 +49,55 @@ struct ActivationBwdEpilogue {
   ActivationBwdArgs out;
   int width, n_tiles;
 
-  /// Sixteen threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
+  /// kChunks threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
   __device__ void store(const RowTile& tile, uint32_t shared) const {
-    const int chunk = threadIdx.x % 16, column = tile.n_tile * kColumns + chunk * 8;
-    for (int i = threadIdx.x / 16; i < kTileRows; i += 16) {
-      const int64_t row = tile.row + i;
-      const bool stored = row < tile.row_end;
-      float dgate = 0;
-      if (stored && column < width) dgate = differentiate_chunk(row, column, load_shared(shared + swizzled_256(i, chunk)));
+    constexpr int kChunks = kColumns / 8, kRowsAtOnce = kThreads / kChunks;
+    constexpr int kInFlight = 4;  // rows whose H a thread has under way: nothing else hides the memory's latency here
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kColumns + chunk * 8;
+    for (int first = threadIdx.x / kChunks; first < kTileRows; first += kInFlight * kRowsAtOnce) {
+      Inputs inputs[kInFlight];
 #pragma unroll
-      for (int step = 8; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
-      if (stored && chunk == 0) out.dgates_partial[row * n_tiles + tile.n_tile] = dgate;
+      for (int j = 0; j < kInFlight; ++j) {
+        const int row = tile.row + first + j * kRowsAtOnce;
+        if (row < tile.row_end && column < width) inputs[j] = fetch(row, column);
+      }
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        const int i = first + j * kRowsAtOnce, row = tile.row + i;
+        const bool stored = row < tile.row_end;
+        float dgate = 0;
+        if (stored && column < width)
+          dgate = differentiate_chunk(row, column, load_shared(shared + swizzled<kColumns * 2>(i, chunk)), inputs[j]);
+#pragma unroll
+        for (int step = kChunks / 2; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
+        if (stored && chunk == 0) out.dgates_partial[int64_t{row} * n_tiles + tile.n_tile] = dgate;
+      }
     }
   }
 
  private:
-  __device__ float differentiate_chunk(int64_t row, int column, const uint4& product) const {
-    const float gate = __ldg(out.gates + __ldg(out.sorted_R + row));
+  struct Inputs {
+    float gate;
+    Chunk h[kHalves];
+  };
+
+  __device__ Inputs fetch(int64_t row, int column) const {
+    Inputs inputs;
+    inputs.gate = __ldg(out.gates + __ldg(out.sorted_R + row));
+    for (int half = 0; half < kHalves; ++half)
+      inputs.h[half].all = *chunk_at(out.h, row, kHalves * width, half * width + column);
+    return inputs;
+  }
+
+  /// Returns the chunk's part of <dA', A>.
+  __device__ float differentiate_chunk(int64_t row, int column, const uint4& product, Inputs& in) const {
     const Chunk da{product};
-    Chunk h[kHalves], act;
-    for (int half = 0; half < kHalves; ++half) h[half].all = *chunk_at(out.h, row, kHalves * width, half * width + column);
+    Chunk act;
     float dgate = 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j)
-      act.pair[j] = differentiate_pair<Policy>(da.pair[j], gate, h[0].pair[j], h[kHalves - 1].pair[j], dgate);
-    for (int half = 0; half < kHalves; ++half) *chunk_at(out.h, row, kHalves * width, half * width + column) = h[half].all;
+      act.pair[j] = differentiate_pair<Policy>(da.pair[j], in.gate, in.h[0].pair[j], in.h[kHalves - 1].pair[j], dgate);
+    for (int half = 0; half < kHalves; ++half) *chunk_at(out.h, row, kHalves * width, half * width + column) = in.h[half].all;
     *chunk_at(out.act_gated, row, width, column) = act.all;
     return dgate;
   }

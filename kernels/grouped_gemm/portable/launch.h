@@ -2,10 +2,9 @@
 // nothing that a later chip lacks. Their callers have checked the arguments, and that there are rows.
 #pragma once
 #include "kernels/grouped_gemm.h"
+#include "kernels/grouped_gemm/portable/tile.h"
 
 namespace scatterlm::kernels::portable {
-
-constexpr int kColumns = 128;  ///< of a tile
 
 void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
 void dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream);

@@ -10,13 +10,15 @@ struct StoreEpilogue {
   const int32_t* c_rows_R;
   int n;
 
-  /// Thread t has chunk t % 16 of rows t / 16 + 16 j.
+  /// kChunks threads on a row.
   __device__ void store(const RowTile& tile, uint32_t shared) const {
-    const int chunk = threadIdx.x % 16, column = tile.n_tile * kColumns + chunk * 8;
+    constexpr int kChunks = kColumns / 8;
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kColumns + chunk * 8;
     if (column >= n) return;
-    for (int i = threadIdx.x / 16; i < min(tile.row_end - tile.row, kTileRows); i += 16) {
+    for (int i = threadIdx.x / kChunks; i < min(tile.row_end - tile.row, kTileRows); i += kThreads / kChunks) {
       const int64_t row = c_rows_R ? __ldg(c_rows_R + tile.row + i) : tile.row + i;
-      *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) = load_shared(shared + swizzled_256(i, chunk));
+      *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) =
+          load_shared(shared + swizzled<kColumns * 2>(i, chunk));
     }
   }
 };

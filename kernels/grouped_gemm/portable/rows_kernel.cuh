@@ -1,5 +1,5 @@
-// Grouped GEMM over rows: C[m, :] = A[row(m), :] B[e(m)]. Blocks walk tiles of 128 x 128 (schedule.h); a finished tile goes as
-// bf16 through shared memory, [128][128], so that an epilogue sees chunks of eight neighbouring columns.
+// Grouped GEMM over rows: C[m, :] = A[row(m), :] B[e(m)]. Blocks walk tiles (schedule.h); a finished tile goes as bf16
+// through shared memory, [kRows][kColumns], so that an epilogue sees chunks of eight neighbouring columns.
 #pragma once
 #include <algorithm>
 
@@ -21,23 +21,23 @@ struct RowsParams {
   Epilogue epilogue;
 };
 
-/// B [E, kHalves n, k]. Two halves are the gate and the up rows of W1, of which a tile has 64 each.
+/// B [E, kHalves n, k]. Two halves are the gate and the up rows of W1, of which a tile has as many.
 template <int kHalves>
 struct WeightAsStored {
-  using Operand = RowsAlongK;
+  using Operand = RowsAlongK<AsB, kColumns>;
   template <class Params>
   __device__ static Operand operand(const Params& p, const RowTile& tile) {
     constexpr int kTileWidth = kColumns / kHalves;
     return {p.b, p.k, [&](int i) {
-              const int half = i / kTileWidth, column = tile.n_tile * kTileWidth + i % kTileWidth;
-              return column < p.n ? (int64_t{tile.expert} * kHalves + half) * p.n + column : -1;
+              const int half = i / kTileWidth, column = min(tile.n_tile * kTileWidth + i % kTileWidth, p.n - 1);
+              return (int64_t{tile.expert} * kHalves + half) * p.n + column;
             }};
   }
 };
 
 /// B [E, k, n].
 struct WeightTransposed {
-  using Operand = RowsAsK;
+  using Operand = RowsAsK<AsB, kColumns>;
   template <class Params>
   __device__ static Operand operand(const Params& p, const RowTile& tile) {
     return {static_cast<const char*>(p.b) + int64_t{tile.expert} * p.k * p.n * 2, p.n, nullptr, 0, p.k, tile.n_tile * kColumns};
@@ -52,15 +52,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) rows_kernel(const __gr
                        static_cast<int>(gridDim.x));
   RowTile tile;
   while (schedule.next(tile)) {
-    RowsAlongK a(p.a, p.k, [&](int i) {
-      const int row = tile.row + i;
-      return row >= tile.row_end ? -1 : (p.a_rows_R ? __ldg(p.a_rows_R + row) : row);
+    RowsAlongK<AsA, kRows> a(p.a, p.k, [&](int i) {
+      const int row = min(tile.row + i, tile.row_end - 1);
+      return p.a_rows_R ? __ldg(p.a_rows_R + row) : row;
     });
     auto b = Weight::operand(p, tile);
     Accumulators acc;
     multiply(acc, a, b, num_blocks, shared);
     acc.for_pairs([&](int row, int column, float x, float y) {
-      store_shared(shared + swizzled_256(row, column / 8) + column % 8 * 2, pack_bf16(x, y));
+      store_shared(shared + swizzled<kColumns * 2>(row, column / 8) + column % 8 * 2, pack_bf16(x, y));
     });
     __syncthreads();
     p.epilogue.store(tile, shared);

@@ -1,4 +1,4 @@
-// Gradients of expert weights: dW[e] = sum over the expert's rows of A[row]^T B[row], tiles [128, 128], rows are the k of the
+// Gradients of expert weights: dW[e] = sum over the expert's rows of A[row]^T B[row], tiles as in tile.h; rows are the k of the
 // product. A tile goes from registers to memory: it is stored once after all rows of an expert.
 #include <algorithm>
 
@@ -36,9 +36,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
   WgradTile tile;
   while (schedule.next(tile)) {
     if (tile.row == tile.row_end && args.update == WgradUpdate::kAdd) continue;
-    const int first_row = tile.m_tile * 128, first_column = tile.n_tile * kColumns;
-    RowsAsK a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
-    RowsAsK b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
+    const int first_row = tile.m_tile * kRows, first_column = tile.n_tile * kColumns;
+    RowsAsK<AsA, kRows> a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
+    RowsAsK<AsB, kColumns> b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
     Accumulators acc;
     multiply(acc, a, b, (tile.row_end - tile.row + kBlockK - 1) / kBlockK, shared);
     acc.for_pairs([&](int i, int j, float x, float y) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
 
 void wgrad(const WgradArgs& args, cudaStream_t stream) {
   const WgradParams params{.args = args,
-                           .m_tiles = static_cast<int>(ceil_div(args.m, 128)),
+                           .m_tiles = static_cast<int>(ceil_div(args.m, kRows)),
                            .n_tiles = static_cast<int>(ceil_div(args.n, kColumns))};
   const int64_t tiles = args.experts.num_experts * params.m_tiles * params.n_tiles;
   launch("grouped_gemm_wgrad", wgrad_kernel, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, tiles), kThreads,
