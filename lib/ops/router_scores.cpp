@@ -297,7 +297,12 @@ bool router_scores_takes(const at::Tensor& logits_TE, const RouterOptions& optio
 RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
   const c10::DeviceGuard guard(logits_TE.device());
   const auto out = RouterScoresFunction::apply(logits_TE, bias_E, options);
-  return {.gates_TK = out[0], .ids_TK = out[1], .counts_E = out[2], .prob_sum_E = out[3], .lse_sq_sum = out[4]};
+  return {.logits_TE = logits_TE,
+          .gates_TK = out[0],
+          .ids_TK = out[1],
+          .counts_E = out[2],
+          .prob_sum_E = out[3],
+          .lse_sq_sum = out[4]};
 }
 
 }  // namespace scatterlm::ops
