@@ -111,9 +111,7 @@ struct RouterConfig {
     v.key("z_loss_coef", z_loss_coef, "coefficient of the mean squared logsumexp of the router logits", Range{0, 100});
     v.key("bias_update_rate", bias_update_rate, "step of the selection bias after each optimiser step (balance: bias)",
           Range{0, 1});
-    v.key("rounding", rounding,
-          "while training, rows of each expert of moe layers are rounded to a multiple of 128 (token rounding); "
-          "evaluation and moa layers use plain top-k");
+    v.key("rounding", rounding, "token rounding of moe layers in training: rows of an expert to a multiple of 128");
   }
 };
 

@@ -34,19 +34,21 @@ inline at::Tensor selection(const at::Tensor& gates_TE, const at::Tensor& ids_TK
   const int64_t tokens = gates_TE.size(0), experts = gates_TE.size(1);
   const auto chosen_TE = at::zeros({tokens, experts}, at::kBool).scatter_(1, ids_TK.to(at::kLong), true);
   const auto gates = gates_TE.detach().to(at::kDouble);
-  auto selected = at::zeros({tokens, experts}, at::kBool);
+  auto selected_TE = at::zeros({tokens, experts}, at::kBool);
+  const auto is_chosen = chosen_TE.accessor<bool, 2>();
+  const auto gate = gates.accessor<double, 2>();
+  auto selected = selected_TE.accessor<bool, 2>();
   for (int64_t e = 0; e < experts; ++e) {
     std::vector<std::tuple<bool, double, int64_t>> column;  // chosen first, then the highest, then the lowest token
     int64_t count = 0;
     for (int64_t t = 0; t < tokens; ++t) {
-      const bool chosen = chosen_TE[t][e].item<bool>();
-      count += chosen;
-      column.emplace_back(!chosen, -gates[t][e].item<double>(), t);
+      count += is_chosen[t][e];
+      column.emplace_back(!is_chosen[t][e], -gate[t][e], t);
     }
     std::sort(column.begin(), column.end());
     for (int64_t i = 0; i < rounded_count(count, tokens); ++i) selected[std::get<2>(column[i])][e] = true;
   }
-  return selected;
+  return selected_TE;
 }
 
 inline std::vector<int32_t> to_vector(const at::Tensor& x) {
@@ -59,17 +61,19 @@ inline void require_lists(const ops::RoundedRouting& out, const at::Tensor& sele
   const int64_t tokens = selected_TE.size(0), experts = selected_TE.size(1), bound = ops::max_slots(tokens, experts, top_k);
   std::vector<int32_t> sorted(bound), inverse(bound), token(bound), offsets{0}, tiles{0}, token_offsets{0};
   for (int64_t i = 0; i < bound; ++i) sorted[i] = inverse[i] = static_cast<int32_t>(i);
-  auto slot_of = at::zeros({tokens, experts}, at::kInt);
+  auto slots_TE = at::zeros({tokens, experts}, at::kInt);
+  const auto selected = selected_TE.accessor<bool, 2>();
+  auto slot_of = slots_TE.accessor<int32_t, 2>();
   int32_t slots = 0, rows = 0;
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t e = 0; e < experts; ++e)
-      if (selected_TE[t][e].item<bool>()) slot_of[t][e] = slots++;
+      if (selected[t][e]) slot_of[t][e] = slots++;
     token_offsets.push_back(slots);
   }
   for (int64_t e = 0; e < experts; ++e) {
     for (int64_t t = 0; t < tokens; ++t) {
-      if (!selected_TE[t][e].item<bool>()) continue;
-      const int32_t slot = slot_of[t][e].item<int32_t>();
+      if (!selected[t][e]) continue;
+      const int32_t slot = slot_of[t][e];
       token[rows] = static_cast<int32_t>(t);
       sorted[rows] = slot;
       inverse[slot] = rows++;
