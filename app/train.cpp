@@ -116,6 +116,7 @@ ExitCode train(const TrainOptions& options) {
   phase("data", loader.describe());
 
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
+  if (const auto warning = rounding_warning(config, comm->world())) log_warning(*warning);
   AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);

@@ -26,12 +26,14 @@ __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_co
   const int64_t token = blockIdx.x / column_blocks;
   const int64_t column = int64_t{blockIdx.x % column_blocks * blockDim.x + threadIdx.x} * kColumns;
   if (column >= p.n) return;
-  const int32_t* rows = p.inverse_R + token * p.top_k;
-  const float* gates = p.gates ? p.gates + token * p.top_k : nullptr;
+  const int64_t begin = p.token_offsets_T1 ? p.token_offsets_T1[token] : token * p.top_k;
+  const int64_t num_slots = p.token_offsets_T1 ? p.token_offsets_T1[token + 1] - begin : p.top_k;
+  const int32_t* rows = p.inverse_R + begin;
+  const float* gates = p.gates ? p.gates + begin : nullptr;
   const auto* y = static_cast<const char*>(p.y) + column * 2;
   float sum[kColumns] = {};
-  for (int64_t first = 0; first < p.top_k; first += kRowsInFlight) {
-    const int count = static_cast<int>(min(p.top_k - first, int64_t{kRowsInFlight}));
+  for (int64_t first = 0; first < num_slots; first += kRowsInFlight) {
+    const int count = static_cast<int>(min(num_slots - first, int64_t{kRowsInFlight}));
     uint4 value[kRowsInFlight];
 #pragma unroll
     for (int j = 0; j < kRowsInFlight; ++j)

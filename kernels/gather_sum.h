@@ -6,15 +6,16 @@
 
 namespace scatterlm::kernels {
 
-/// out[t] = sum over j < K of gates[tK + j] y[inverse[tK + j]].
+/// out[t] = sum over the slots i of t, tK .. tK + K - 1 or those of token_offsets, of gates[i] y[inverse[i]].
 struct GatherSumArgs {
-  const void* y;             ///< bf16 [R, n] in expert order, R = T K
-  const int32_t* inverse_R;  ///< row of each slot
-  const float* gates;        ///< fp32, one per slot; nullptr: all 1
-  void* out;                 ///< bf16 [T, n]
-  int64_t num_tokens;        ///< T
-  int64_t top_k;             ///< K
-  int64_t n;                 ///< a multiple of 8; y and out aligned to 16 bytes
+  const void* y;                              ///< bf16 [R, n] in expert order
+  const int32_t* inverse_R;                   ///< row of each slot
+  const float* gates;                         ///< fp32, one per slot; nullptr: all 1
+  void* out;                                  ///< bf16 [T, n]
+  int64_t num_tokens;                         ///< T
+  int64_t top_k;                              ///< K
+  int64_t n;                                  ///< a multiple of 8; y and out aligned to 16 bytes
+  const int32_t* token_offsets_T1 = nullptr;  ///< [T+1] first slot of each token; nullptr: K slots each
 };
 void gather_sum(const GatherSumArgs& args, cudaStream_t stream);
 

@@ -7,13 +7,12 @@
 #include <string>
 
 #include "kernels/device/launch.cuh"
-#include "kernels/device/ptx.cuh"
+#include "kernels/device/token_scores.cuh"
 
 namespace scatterlm::kernels {
 namespace {
 
 constexpr int kWarps = 8, kMaxBlocks = 256, kMaxExperts = 1024, kMaxTopK = 64;
-constexpr float kEps = 1e-20f;
 
 struct Partials {
   float* prob_sum;  ///< [blocks, E]
@@ -33,59 +32,12 @@ struct BwdParams {
   RouterScoresBwd grad;
 };
 
-__device__ float warp_sum(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-__device__ float warp_max(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
-
 /// Orders as the numbers do; 0 is left for what is taken or not there, NaN stands lowest.
 __device__ uint32_t ordered_key(float x) {
   if (x != x) return 1;
   const uint32_t bits = float_bits(x);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
-
-/// The scores of one token; kLane experts in each lane.
-template <int kLane>
-struct TokenScores {
-  float z[kLane], p[kLane], q[kLane];
-  float lse, q_sum;
-  int lane;
-
-  __device__ TokenScores(const RouterScoresArgs& args, int64_t token) : lane(threadIdx.x % 32) {
-    const float* logits = args.logits_TE + token * args.num_experts;
-    float highest = -INFINITY;
-#pragma unroll
-    for (int i = 0; i < kLane; ++i) {
-      z[i] = expert(i) < args.num_experts ? logits[expert(i)] : -INFINITY;
-      highest = fmaxf(highest, z[i]);
-    }
-    highest = warp_max(highest);
-    float sum = 0, sum_q = 0;
-#pragma unroll
-    for (int i = 0; i < kLane; ++i) {
-      p[i] = expert(i) < args.num_experts ? expf(z[i] - highest) : 0.0f;
-      q[i] = expert(i) < args.num_experts ? 1.0f / (1.0f + expf(-z[i])) : 0.0f;
-      sum += p[i];
-      sum_q += q[i];
-    }
-    sum = warp_sum(sum);
-    q_sum = warp_sum(sum_q) + kEps;
-    lse = highest + logf(sum);
-#pragma unroll
-    for (int i = 0; i < kLane; ++i) p[i] /= sum;
-  }
-
-  __device__ int expert(int i) const { return lane + 32 * i; }
-  /// What the losses call the probability of expert(i).
-  __device__ float probability(const RouterScoresArgs& args, int i) const { return args.sigmoid ? q[i] / q_sum : p[i]; }
-};
 
 /// Slots `lane` and `lane + 32` of a token's chosen.
 struct Chosen {
@@ -110,7 +62,7 @@ struct Chosen {
     for (int i = 0; i < 2; ++i)
       if (id[i] >= 0) gate[i] = args.sigmoid ? 1.0f / (1.0f + expf(-z[i])) : expf(z[i] - highest);
     if (args.softmax_of_chosen || (args.sigmoid && args.normalize))
-      sum = warp_sum(gate[0] + gate[1]) + (args.sigmoid ? kEps : 0.0f);
+      sum = warp_sum(gate[0] + gate[1]) + (args.sigmoid ? kSigmoidEps : 0.0f);
     for (int i = 0; i < 2; ++i) gate[i] /= sum;
   }
 };
@@ -270,17 +222,6 @@ void check(const RouterScoresArgs& args) {
     throw KernelError("[router_scores] E must be 1.." + std::to_string(kMaxExperts) + " and K 1..min(E, " +
                       std::to_string(kMaxTopK) + "), got E " + std::to_string(args.num_experts) + " and K " +
                       std::to_string(args.top_k));
-}
-
-/// visit(std::integral_constant<int, experts of a lane>).
-template <class Visit>
-void with_lane_experts(int64_t num_experts, Visit&& visit) {
-  if (num_experts <= 32) return visit(std::integral_constant<int, 1>());
-  if (num_experts <= 64) return visit(std::integral_constant<int, 2>());
-  if (num_experts <= 128) return visit(std::integral_constant<int, 4>());
-  if (num_experts <= 256) return visit(std::integral_constant<int, 8>());
-  if (num_experts <= 512) return visit(std::integral_constant<int, 16>());
-  visit(std::integral_constant<int, 32>());
 }
 
 }  // namespace

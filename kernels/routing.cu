@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/device/expert_offsets.cuh"
 #include "kernels/device/launch.cuh"
-#include "kernels/device/ptx.cuh"
-#include "kernels/grouped_gemm.h"
 
 namespace scatterlm::kernels {
 namespace {
@@ -50,29 +49,9 @@ __device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t*
   }
   __syncthreads();
   if (threadIdx.x >= 32) return;
-  const int lane = threadIdx.x;
-  int rows = 0, tiles = 0;  // of the experts before this group of 32
-  for (int group = 0; group < num_experts; group += 32) {
-    const int e = group + lane, total = e < num_experts ? totals[e] : 0;
-    int row_sum = total, tile_sum = (total + kTileRows - 1) / kTileRows;
-    for (int step = 1; step < 32; step *= 2) {
-      const int more_rows = __shfl_up_sync(~0u, row_sum, step), more_tiles = __shfl_up_sync(~0u, tile_sum, step);
-      if (lane >= step) {
-        row_sum += more_rows;
-        tile_sum += more_tiles;
-      }
-    }
-    if (e < num_experts) {
-      first[e] += rows + row_sum - total;
-      if (blockIdx.x == 0) {
-        p.args.offsets_E1[e + 1] = rows + row_sum;
-        p.args.tile_offsets_E1[e + 1] = tiles + tile_sum;
-      }
-    }
-    rows += __shfl_sync(~0u, row_sum, 31);
-    tiles += __shfl_sync(~0u, tile_sum, 31);
-  }
-  if (blockIdx.x == 0 && lane == 0) p.args.offsets_E1[0] = p.args.tile_offsets_E1[0] = 0;
+  place_experts(
+      num_experts, p.args.offsets_E1, p.args.tile_offsets_E1, [&](int e) { return totals[e]; },
+      [&](int e, int row) { first[e] += row; });
 }
 
 /// Shared memory: first [E], then one count [E] for each warp.

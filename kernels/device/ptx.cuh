@@ -174,6 +174,7 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
 }
 
 __device__ __forceinline__ uint32_t float_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ float float_of_bits(uint32_t bits) { return __uint_as_float(bits); }
 /// The halves of a packed pair as fp32.
 __device__ __forceinline__ float low_bf16(uint32_t packed) { return __uint_as_float(packed << 16); }
 __device__ __forceinline__ float high_bf16(uint32_t packed) { return __uint_as_float(packed & 0xFFFF0000); }

@@ -27,6 +27,7 @@ std::vector<Ignored> ignored_keys(const Config& config) {
   const std::string balance = std::string("model.router.balance is ") + enum_name(router.balance);
   unless(router.balance == Balance::kAux, "model.router.aux_loss_coef", "model.router.balance", balance);
   unless(router.balance == Balance::kBias, "model.router.bias_update_rate", "model.router.balance", balance);
+  unless(has_moe, "model.router.rounding", "model.layers", "no moe layer " + pattern);
 
   const bool evaluates = !config.data.validation.empty();
   unless(evaluates, "train.eval_interval", "data.validation", "data.validation is not set");

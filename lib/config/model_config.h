@@ -94,6 +94,7 @@ struct RouterConfig {
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0.001;
   double bias_update_rate = 0.001;
+  Rounding rounding = Rounding::kNone;
 
   bool operator==(const RouterConfig&) const = default;
 
@@ -110,6 +111,7 @@ struct RouterConfig {
     v.key("z_loss_coef", z_loss_coef, "coefficient of the mean squared logsumexp of the router logits", Range{0, 100});
     v.key("bias_update_rate", bias_update_rate, "step of the selection bias after each optimiser step (balance: bias)",
           Range{0, 1});
+    v.key("rounding", rounding, "token rounding of moe layers in training: rows of an expert to a multiple of 128");
   }
 };
 

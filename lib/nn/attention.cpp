@@ -29,6 +29,12 @@ std::pair<at::Tensor, at::Tensor> with_cache(const Context& context, const at::T
   return {append(layer.k, k, context.cache->length), append(layer.v, v, context.cache->length)};
 }
 
+/// Queries have a place for K experts of every token, no more and no fewer.
+RouterConfig without_rounding(RouterConfig router) {
+  router.rounding = Rounding::kNone;
+  return router;
+}
+
 int64_t first_position(const Context& context) { return context.cache ? context.cache->length : 0; }
 
 }  // namespace
@@ -78,8 +84,8 @@ MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_c
                            double norm_eps, InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device)
     : config(config),
       rope(std::move(rope)),
-      router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit,
-             device) {
+      router(without_rounding(router_config), name + ".router", config.num_experts, config.num_experts_per_tok, hidden,
+             init.normal, unit, device) {
   const int64_t width = config.num_key_value_heads * config.head_dim;
   q_weight = unit.param(name + ".experts.q_proj", {config.num_experts, width, hidden}, Init::normal(init.normal), Decay::kYes);
   kv_weight = unit.param(name + ".kv_proj.weight", {2 * width, hidden}, Init::normal(init.normal), Decay::kYes);

@@ -41,8 +41,8 @@ MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const
 
 at::Tensor MoeMlp::forward(const at::Tensor& x_BSD, Context& context) {
   const auto x_TD = x_BSD.flatten(0, 1);
-  const auto [gates_TK, routing] = router.forward(x_TD, context);
-  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates_TK, routing, config.activation);
+  const auto [gates, routing] = router.forward(x_TD, context);
+  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates, routing, config.activation);
   if (shared) out = out + shared->forward(x_TD);
   return out.view_as(x_BSD);
 }

@@ -15,9 +15,11 @@ struct Router {
          Unit& unit, at::Device device);
 
   struct Output {
-    at::Tensor gates_TK;
+    at::Tensor gates;  ///< [T, K], or [R] of rounded routing
     ops::Routing routing;
   };
+  /// While training, with `rounding: nearest`, the routing is rounded (lib/ops/token_rounding.h). Losses, counts and the
+  /// balancing bias are those of the top-k choice either way.
   Output forward(const at::Tensor& x_TD, Context& context);
 
   /// Statistics of a new optimiser step start from zero.
@@ -37,6 +39,7 @@ struct Router {
   at::Tensor counts;      ///< [E] fp64: rows of each expert over all ranks
   at::Tensor prob_sum;    ///< [E] fp64
   at::Tensor lse_sq_sum;  ///< [] fp64
+  at::Tensor rounded;     ///< [2] fp64: pairs dropped and pairs filled; undefined unless `rounding: nearest`
 };
 
 }  // namespace scatterlm::nn

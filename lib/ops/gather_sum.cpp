@@ -13,6 +13,20 @@
 #endif
 
 namespace scatterlm::ops {
+namespace {
+
+/// In LibTorch's own operations, on any device and without waiting for it.
+at::Tensor plain_gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, const TokenSlots& slots,
+                            const std::optional<at::Tensor>& gates) {
+  auto rows = y_RN.index_select(0, inverse_R);
+  if (gates) rows = rows * gates->reshape({-1, 1});  // fp32 gates widen bfloat16 rows
+  const auto sums = slots.offsets_T1.defined()
+                        ? at::segment_reduce(rows, "sum", {}, {}, slots.offsets_T1, /*axis=*/0, /*unsafe=*/true, /*initial=*/0)
+                        : rows.view({slots.num_tokens(rows.size(0)), slots.top_k, rows.size(1)}).sum(1);
+  return sums.to(y_RN.scalar_type());
+}
+
+}  // namespace
 
 at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& index_R, int64_t divisor) {
   if (!x.is_cpu()) return x.index_select(0, divisor == 1 ? index_R : at::floor_divide(index_R, divisor));
@@ -28,39 +42,38 @@ at::Tensor gather_rows(const at::Tensor& x, const at::Tensor& index_R, int64_t d
   return out;
 }
 
-at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, int64_t top_k,
-                      const std::optional<at::Tensor>& gates_TK) {
-  const int64_t width = y_RN.size(1), tokens = inverse_R.size(0) / top_k;
+at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, const TokenSlots& slots,
+                      const std::optional<at::Tensor>& gates) {
+  const int64_t width = y_RN.size(1), top_k = slots.top_k, tokens = slots.num_tokens(inverse_R.size(0));
+  const auto* offsets = slots.offsets_T1.defined() ? slots.offsets_T1.const_data_ptr<int32_t>() : nullptr;
 #ifdef SCATTERLM_KERNELS
   if (has_kernels(y_RN) && y_RN.scalar_type() == at::kBFloat16 && width % 8 == 0 && y_RN.is_contiguous()) {
     const c10::DeviceGuard guard(y_RN.device());
     auto out = at::empty({tokens, width}, y_RN.options());
-    kernels::gather_sum({y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(),
-                         gates_TK ? gates_TK->const_data_ptr<float>() : nullptr, out.mutable_data_ptr(), tokens, top_k, width},
-                        current_stream(y_RN));
+    kernels::gather_sum(
+        {y_RN.const_data_ptr(), inverse_R.const_data_ptr<int32_t>(), gates ? gates->const_data_ptr<float>() : nullptr,
+         out.mutable_data_ptr(), tokens, top_k, width, offsets},
+        current_stream(y_RN));
     return out;
   }
 #endif
-  if (!y_RN.is_cpu()) {
-    auto rows = y_RN.index_select(0, inverse_R).view({tokens, top_k, width});
-    if (gates_TK) rows = rows * gates_TK->unsqueeze(2);  // fp32 gates widen bfloat16 rows
-    return rows.sum(1).to(y_RN.scalar_type());
-  }
+  if (!y_RN.is_cpu()) return plain_gather_sum(y_RN, inverse_R, slots, gates);
   auto out = at::empty({tokens, width}, y_RN.options());
   dispatch_float(y_RN, "gather_sum", [&](auto zero) {
     using T = decltype(zero);
     using A = acc_t<T>;
     const T* rows = y_RN.const_data_ptr<T>();
-    const A* gates = gates_TK ? gates_TK->const_data_ptr<A>() : nullptr;
+    const A* gate_of_slot = gates ? gates->const_data_ptr<A>() : nullptr;
     const auto* inverse = inverse_R.const_data_ptr<int32_t>();
     T* sums = out.mutable_data_ptr<T>();
     for_rows(tokens, top_k * width, [&](int64_t first, int64_t last) {
       std::vector<A> sum(width);
       for (int64_t t = first; t < last; ++t) {
         std::fill(sum.begin(), sum.end(), A(0));
-        for (int64_t i = t * top_k; i < (t + 1) * top_k; ++i) {
+        const int64_t begin = offsets ? offsets[t] : t * top_k, end = offsets ? offsets[t + 1] : begin + top_k;
+        for (int64_t i = begin; i < end; ++i) {
           const T* row = rows + inverse[i] * width;
-          const A gate = gates ? gates[i] : A(1);
+          const A gate = gate_of_slot ? gate_of_slot[i] : A(1);
           for (int64_t n = 0; n < width; ++n) sum[n] += gate * A(row[n]);
         }
         for (int64_t n = 0; n < width; ++n) sums[t * width + n] = T(sum[n]);

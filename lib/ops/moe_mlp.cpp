@@ -19,37 +19,36 @@ namespace {
 class MoeMlpFunction : public torch::autograd::Function<MoeMlpFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
-                            const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
-                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, int64_t kind) {
-    const int64_t top_k = gates_TK.size(1);
-    const auto h = grouped_gemm_fwd(gather_rows(x_TD, sorted_R, top_k), w1, offsets_E1);
-    const auto y_RD = grouped_gemm_fwd(activation_fwd(h, static_cast<Activation>(kind)), w2, offsets_E1);
-    ctx->save_for_backward({x_TD, h, w1, w2, gates_TK, sorted_R, inverse_R, offsets_E1});
+                            const at::Tensor& w2, const at::Tensor& gates, const Routing& routing, int64_t kind) {
+    const auto h = grouped_gemm_fwd(gather_rows(x_TD, routing.tokens_R, 1), w1, routing.offsets_E1);
+    const auto y_RD = grouped_gemm_fwd(activation_fwd(h, static_cast<Activation>(kind)), w2, routing.offsets_E1);
+    ctx->save_for_backward({x_TD, h, w1, w2, gates, routing.sorted_R, routing.tokens_R, routing.inverse_R, routing.offsets_E1,
+                            routing.token_offsets_T1});
     ctx->saved_data["kind"] = kind;
-    return gather_sum(y_RD, inverse_R, top_k, gates_TK);
+    return gather_sum(y_RD, routing.inverse_R, {gates.size(-1), routing.token_offsets_T1}, gates);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x_TD = saved[0], &h = saved[1], &w1 = saved[2], &w2 = saved[3], &gates_TK = saved[4],
-                     &sorted_R = saved[5], &inverse_R = saved[6], &offsets_E1 = saved[7];
+    const at::Tensor &x_TD = saved[0], &h = saved[1], &w1 = saved[2], &w2 = saved[3], &gates = saved[4], &sorted_R = saved[5],
+                     &tokens_R = saved[6], &inverse_R = saved[7], &offsets_E1 = saved[8];
+    const TokenSlots slots(gates.size(-1), saved[9]);
     const auto kind = static_cast<Activation>(ctx->saved_data["kind"].toInt());
-    const int64_t top_k = gates_TK.size(1);
 
-    const auto do_RD = gather_rows(grads[0].contiguous(), sorted_R, top_k);
-    const auto gates_R = gather_rows(gates_TK.reshape({-1, 1}), sorted_R, 1).flatten();
+    const auto do_RD = gather_rows(grads[0].contiguous(), tokens_R, 1);
+    const auto gates_R = gather_rows(gates.reshape({-1, 1}), sorted_R, 1).flatten();
     const auto da = gated_activation_bwd(grouped_gemm_dgrad(do_RD, w2, offsets_E1), h, gates_R, kind);
     const auto dw2 = grouped_gemm_wgrad(do_RD, da.a_gated, offsets_E1);
-    const auto dw1 = grouped_gemm_wgrad(da.dh, gather_rows(x_TD, sorted_R, top_k), offsets_E1);
-    const auto dx_TD = gather_sum(grouped_gemm_dgrad(da.dh, w1, offsets_E1), inverse_R, top_k);
-    const auto dgates_TK = gather_rows(da.dgates.unsqueeze(1), inverse_R, 1).view(gates_TK.sizes());
-    return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}};
+    const auto dw1 = grouped_gemm_wgrad(da.dh, gather_rows(x_TD, tokens_R, 1), offsets_E1);
+    const auto dx_TD = gather_sum(grouped_gemm_dgrad(da.dh, w1, offsets_E1), inverse_R, slots);
+    const auto dgates = gather_rows(da.dgates.unsqueeze(1), inverse_R, 1).view(gates.sizes());
+    return {dx_TD, dw1, dw2, dgates, {}, {}};
   }
 };
 
-void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-           const Routing& routing, Activation kind) {
+void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates, const Routing& routing,
+           Activation kind) {
   if (x_TD.dim() != 2 || x_TD.size(0) != routing.num_tokens)
     fail("[moe_mlp] x must be [T={}, D], got {}", routing.num_tokens, shape_of(x_TD));
   const int64_t num_experts = routing.num_experts, width = w2.size(-1), up = is_gated(kind) ? 2 * width : width;
@@ -58,10 +57,14 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
   if (w1.dim() != 3 || w1.size(0) != num_experts || w1.size(1) != up || w1.size(2) != x_TD.size(1))
     fail("[moe_mlp] w1 must be [E={}, {}={}, D={}], got {}", num_experts, is_gated(kind) ? "2F" : "F", up, x_TD.size(1),
          shape_of(w1));
-  if (gates_TK.dim() != 2 || gates_TK.size(0) != routing.num_tokens || gates_TK.size(1) != routing.top_k)
-    fail("[moe_mlp] gates must be [T={}, K={}], got {}", routing.num_tokens, routing.top_k, shape_of(gates_TK));
-  if (gates_TK.scalar_type() != wide_type(x_TD))
-    fail("[moe_mlp] gates must be float32 (float64 where x is), got {}", c10::toString(gates_TK.scalar_type()));
+  if (routing.token_offsets_T1.defined()) {
+    if (gates.sizes() != routing.sorted_R.sizes())
+      fail("[moe_mlp] gates must be [R={}] after token rounding, got {}", routing.sorted_R.size(0), shape_of(gates));
+  } else if (gates.dim() != 2 || gates.size(0) != routing.num_tokens || gates.size(1) != routing.top_k) {
+    fail("[moe_mlp] gates must be [T={}, K={}], got {}", routing.num_tokens, routing.top_k, shape_of(gates));
+  }
+  if (gates.scalar_type() != wide_type(x_TD))
+    fail("[moe_mlp] gates must be float32 (float64 where x is), got {}", c10::toString(gates.scalar_type()));
   if (w1.scalar_type() != x_TD.scalar_type() || w2.scalar_type() != x_TD.scalar_type())
     fail("[moe_mlp] weights must be {} as x, got {} and {}", c10::toString(x_TD.scalar_type()), c10::toString(w1.scalar_type()),
          c10::toString(w2.scalar_type()));
@@ -69,14 +72,13 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
 
 }  // namespace
 
-at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
                    const Routing& routing, Activation kind) {
-  check(x_TD, w1, w2, gates_TK, routing, kind);
+  check(x_TD, w1, w2, gates, routing, kind);
 #ifdef SCATTERLM_KERNELS
-  if (kernels_take_moe_mlp(x_TD, w1, w2, routing)) return moe_mlp_on_kernels(x_TD, w1, w2, gates_TK, routing, kind);
+  if (kernels_take_moe_mlp(x_TD, w1, w2, routing)) return moe_mlp_on_kernels(x_TD, w1, w2, gates, routing, kind);
 #endif
-  return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.inverse_R,
-                               routing.offsets_E1, static_cast<int64_t>(kind));
+  return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates.contiguous(), routing, static_cast<int64_t>(kind));
 }
 
 }  // namespace scatterlm::ops

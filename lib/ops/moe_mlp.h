@@ -6,10 +6,11 @@
 
 namespace scatterlm::ops {
 
-/// O[t] = sum_j gates[t,j] W2[e] act(W1[e] x[t]), e = expert of slot (t,j).
-/// x_TD, w1 [E, 2F, D] (gate rows first; not gated: [E, F, D]), w2 [E, D, F], gates_TK fp32 -> [T, D].
+/// O[t] = sum over the slots i of t of gates[i] W2[e] act(W1[e] x[t]), e = expert of slot i.
+/// x_TD, w1 [E, 2F, D] (gate rows first; not gated: [E, F, D]), w2 [E, D, F], gates fp32 [T, K] or, after token rounding, [R]
+/// -> [T, D].
 /// Backward keeps x and the pre-activation only (Guo et al., arXiv 2512.14080, section 3): dgates through <dA', A>.
-at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
                    const Routing& routing, Activation kind);
 
 }  // namespace scatterlm::ops

@@ -20,19 +20,20 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
                             const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
                             const at::Tensor& tokens_R, const at::Tensor& inverse_R, const at::Tensor& offsets_E1,
-                            const at::Tensor& tile_offsets_E1, int64_t kind) {
+                            const at::Tensor& tile_offsets_E1, const TokenSlots& slots, int64_t kind) {
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
     const ExpertGemms gemms(x_TD, offsets_E1, tile_offsets_E1, rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
     auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
     kernels::grouped_gemm_activation_fwd(gemms.times(x_TD, tokens, w1, width), static_cast<kernels::Activation>(kind),
                                          h.mutable_data_ptr(), act_RF.mutable_data_ptr(), gemms.stream);
-    ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tile_offsets_E1});
+    ctx->save_for_backward(
+        {x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tile_offsets_E1, slots.offsets_T1});
     ctx->saved_data["kind"] = kind;
     ctx->saved_data["h"] = std::move(h);
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
     kernels::grouped_gemm_fwd(gemms.times(act_RF, nullptr, w2, x_TD.size(1)), y_RD.mutable_data_ptr(), gemms.stream);
-    return gather_sum(y_RD, inverse_R, gates_TK.size(1), gates_TK);
+    return gather_sum(y_RD, inverse_R, slots, gates_TK);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -69,9 +70,9 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
       const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
       kernels::grouped_gemm_dgrad(gemms.times(h, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
       h.reset();
-      dx_TD = gather_sum(dx_RD, inverse_R, gates_TK.size(1));
+      dx_TD = gather_sum(dx_RD, inverse_R, {gates_TK.size(-1), saved[9]});
     }
-    return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}, {}, {}};
+    return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -85,7 +86,8 @@ at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, cons
                               const Routing& routing, Activation kind) {
   const c10::DeviceGuard guard(x_TD.device());
   return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
-                             routing.inverse_R, routing.offsets_E1, routing.tile_offsets_E1, static_cast<int64_t>(kind));
+                             routing.inverse_R, routing.offsets_E1, routing.tile_offsets_E1,
+                             TokenSlots(gates_TK.size(-1), routing.token_offsets_T1), static_cast<int64_t>(kind));
 }
 
 }  // namespace scatterlm::ops

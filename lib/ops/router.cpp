@@ -65,6 +65,7 @@ RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::T
     if (options.norm_topk_prob) gates_TK = gates_TK / (gates_TK.sum(1, true) + kSigmoidEps);
   }
   RouterOutput out;
+  out.logits_TE = logits_TE;
   out.gates_TK = gates_TK * options.routed_scaling_factor;
   out.ids_TK = ids_TK.to(at::kInt);
   out.counts_E = at::zeros({logits_TE.size(1)}, out.ids_TK.options())

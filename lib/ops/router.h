@@ -17,7 +17,8 @@ struct RouterOptions {
 };
 
 struct RouterOutput {
-  at::Tensor gates_TK;    ///< fp32 (fp64 of fp64), differentiable
+  at::Tensor logits_TE;   ///< fp32 (fp64 of fp64), differentiable
+  at::Tensor gates_TK;    ///< likewise
   at::Tensor ids_TK;      ///< int32, descending by selection score, ties to the lower index
   at::Tensor counts_E;    ///< int32, how many tokens chose e
   at::Tensor prob_sum_E;  ///< fp32, differentiable: sum over t of P[t,e] (softmax; sigmoid: q / sum q)

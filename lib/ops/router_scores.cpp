@@ -6,10 +6,7 @@
 
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/device.h"
-
-#ifdef SCATTERLM_KERNELS
-#include "kernels/router_scores.h"
-#endif
+#include "lib/ops/router_options.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -119,24 +116,6 @@ void choose(const A* scores, int64_t num_experts, int64_t top_k, int32_t* ids) {
   }
 }
 
-RouterOptions unpack(const torch::autograd::AutogradContext* ctx) {
-  const auto& data = ctx->saved_data;
-  return {.num_experts_per_tok = data.at("top_k").toInt(),
-          .score = static_cast<RouterScore>(data.at("score").toInt()),
-          .topk_before_softmax = data.at("before").toBool(),
-          .norm_topk_prob = data.at("norm").toBool(),
-          .routed_scaling_factor = data.at("factor").toDouble()};
-}
-
-void pack(torch::autograd::AutogradContext* ctx, const RouterOptions& options) {
-  auto& data = ctx->saved_data;
-  data["top_k"] = options.num_experts_per_tok;
-  data["score"] = static_cast<int64_t>(options.score);
-  data["before"] = options.topk_before_softmax;
-  data["norm"] = options.norm_topk_prob;
-  data["factor"] = options.routed_scaling_factor;
-}
-
 template <class A>
 void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options,
                 RouterOutput& out) {
@@ -203,21 +182,9 @@ at::Tensor scores_bwd(const at::Tensor& logits_TE, const at::Tensor& ids_TK, con
 }
 
 #ifdef SCATTERLM_KERNELS
-kernels::RouterScoresArgs kernel_args(const at::Tensor& logits_TE, const RouterOptions& options) {
-  const bool sigmoid = options.score == RouterScore::kSigmoid;
-  return {.logits_TE = logits_TE.const_data_ptr<float>(),
-          .num_tokens = logits_TE.size(0),
-          .num_experts = logits_TE.size(1),
-          .top_k = options.num_experts_per_tok,
-          .sigmoid = sigmoid,
-          .softmax_of_chosen = !sigmoid && (options.topk_before_softmax || options.norm_topk_prob),
-          .normalize = options.norm_topk_prob,
-          .scale = static_cast<float>(options.routed_scaling_factor)};
-}
-
 void scores_fwd_on_gpu(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options,
                        RouterOutput& out) {
-  const auto args = kernel_args(logits_TE, options);
+  const auto args = kernel_router_args(logits_TE, options);
   const auto bias = bias_E ? bias_E->to(at::kFloat).contiguous() : at::Tensor();
   const auto workspace = at::empty({kernels::router_scores_workspace_bytes(args)}, logits_TE.options().dtype(at::kByte));
   out.counts_E = at::empty({logits_TE.size(1)}, out.ids_TK.options());
@@ -238,7 +205,7 @@ void scores_fwd_on_gpu(const at::Tensor& logits_TE, const std::optional<at::Tens
 at::Tensor scores_bwd_on_gpu(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const RouterOptions& options,
                              const at::Tensor& dgates_TK, const at::Tensor& dprob_sum_E, const at::Tensor& dlse_sq_sum) {
   auto dlogits_TE = at::empty_like(logits_TE);
-  kernels::router_scores_bwd(kernel_args(logits_TE, options),
+  kernels::router_scores_bwd(kernel_router_args(logits_TE, options),
                              {.ids_TK = ids_TK.const_data_ptr<int32_t>(),
                               .dgates_TK = dgates_TK.const_data_ptr<float>(),
                               .dprob_sum_E = dprob_sum_E.const_data_ptr<float>(),
@@ -271,7 +238,7 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
     out.gates_TK = at::empty(shape_TK, logits_TE.options());
     out.ids_TK = at::empty(shape_TK, logits_TE.options().dtype(at::kInt));
     backend_of(logits_TE).fwd(logits_TE, bias_E, options, out);
-    pack(ctx, options);
+    save_options(ctx, options);
     ctx->save_for_backward({logits_TE, out.ids_TK});
     ctx->mark_non_differentiable({out.ids_TK, out.counts_E});
     return {out.gates_TK, out.ids_TK, out.counts_E, out.prob_sum_E, out.lse_sq_sum};
@@ -280,7 +247,7 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    const auto options = unpack(ctx);
+    const auto options = saved_options(ctx);
     return {
         backend_of(saved[0]).bwd(saved[0], saved[1], options, grads[0].contiguous(), grads[3].contiguous(), grads[4]), {}, {}};
   }
@@ -297,7 +264,12 @@ bool router_scores_takes(const at::Tensor& logits_TE, const RouterOptions& optio
 RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
   const c10::DeviceGuard guard(logits_TE.device());
   const auto out = RouterScoresFunction::apply(logits_TE, bias_E, options);
-  return {.gates_TK = out[0], .ids_TK = out[1], .counts_E = out[2], .prob_sum_E = out[3], .lse_sq_sum = out[4]};
+  return {.logits_TE = logits_TE,
+          .gates_TK = out[0],
+          .ids_TK = out[1],
+          .counts_E = out[2],
+          .prob_sum_E = out[3],
+          .lse_sq_sum = out[4]};
 }
 
 }  // namespace scatterlm::ops

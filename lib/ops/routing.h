@@ -12,8 +12,11 @@ struct Routing {
   at::Tensor sorted_R;         ///< sigma: slot of expert-order row m; stable, so rows of one expert ascend in slot
   at::Tensor inverse_R;        ///< row of slot i; inverse permutation of sorted_R
   at::Tensor offsets_E1;       ///< [E+1]: rows of expert e are offsets[e] .. offsets[e+1]-1
-  at::Tensor tokens_R;         ///< token of row m; on a GPU only, for its kernels
-  at::Tensor tile_offsets_E1;  ///< likewise: see kernels/grouped_gemm.h
+  at::Tensor tokens_R;         ///< token of row m
+  at::Tensor tile_offsets_E1;  ///< on a GPU only, for its kernels: see kernels/grouped_gemm.h
+  /// Undefined: K slots for every token. Otherwise slots of token t are token_offsets[t] .. token_offsets[t+1]-1, and R is only
+  /// a bound of their number, see token_rounding.h.
+  at::Tensor token_offsets_T1;
 };
 
 /// ids_TK int32, each in 0..E-1.

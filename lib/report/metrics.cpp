@@ -37,6 +37,7 @@ Json router_json(const RouterReport& router) {
           {"dead_experts", router.dead_experts},
           {"entropy", router.entropy},
           {"drop", router.drop},
+          {"fill", router.fill},
           {"aux_loss", router.aux_loss},
           {"z_loss", router.z_loss}};
 }

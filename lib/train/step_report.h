@@ -15,7 +15,8 @@ struct RouterReport {
   double load_max_mean = 1;  ///< busiest expert / mean
   int64_t dead_experts = 0;  ///< experts without a token
   double entropy = 0;        ///< of the mean probabilities, nats
-  double drop = 0;           ///< share of routed rows that were dropped; always 0 without a capacity
+  double drop = 0;           ///< pairs that token rounding dropped, as a share of those that the router chose
+  double fill = 0;           ///< pairs that it added, likewise
   double aux_loss = 0;       ///< 1 at perfect balance, before its coefficient
   double z_loss = 0;         ///< before its coefficient
 };

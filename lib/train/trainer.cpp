@@ -6,19 +6,23 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/load.h"
+#include "lib/ops/token_rounding.h"
 #include "lib/optim/schedule.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {
 namespace {
 
-/// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, auxiliary loss, z-loss.
+/// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, shares that rounding
+/// dropped and filled, auxiliary loss, z-loss.
+constexpr int64_t kRouterColumns = 7;
 at::Tensor router_row(const nn::Router& router, double tokens) {
   const auto& counts = router.counts;
   const auto mean_prob = router.prob_sum / tokens;
   const auto entropy = -at::xlogy(mean_prob, mean_prob).sum();
-  return at::cat(
-      {at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), router.step_losses(tokens)});
+  const auto rounded = router.rounded.defined() ? router.rounded / counts.sum() : at::zeros({2}, counts.options());
+  return at::cat({at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), rounded,
+                  router.step_losses(tokens)});
 }
 
 }  // namespace
@@ -35,6 +39,18 @@ int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
               sequences / world, world);
   }
   return micro;
+}
+
+std::optional<std::string> rounding_warning(const Config& config, int64_t world) {
+  if (config.model.router.rounding == Rounding::kNone) return std::nullopt;
+  const auto& moe = config.model.moe;
+  const int64_t tokens = sequences_per_pass(config.train, world) * config.train.sequence_length;
+  const double rows = static_cast<double>(tokens * moe.num_experts_per_tok) / static_cast<double>(moe.num_experts);
+  if (rows >= 2 * ops::kRoundingTile) return std::nullopt;
+  return fmt::format(
+      "model.router.rounding: nearest with {:.0f} rows per expert and micro-batch learns worse than plain top-k, from {} on it does "
+      "not; raise train.micro_batch_size or lower model.moe.num_experts",
+      rows, 2 * ops::kRoundingTile);
 }
 
 Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader)
@@ -112,12 +128,14 @@ StepReport Trainer::report() {
                               .load_max_mean = values[0],
                               .dead_experts = static_cast<int64_t>(values[1]),
                               .entropy = values[2],
-                              .aux_loss = values[3],
-                              .z_loss = values[4]});
+                              .drop = values[3],
+                              .fill = values[4],
+                              .aux_loss = values[5],
+                              .z_loss = values[6]});
     report.load_max_mean = std::max(report.load_max_mean, values[0]);
-    report.aux_loss += values[3];
-    report.z_loss += values[4];
-    values += 5;
+    report.aux_loss += values[5];
+    report.z_loss += values[6];
+    values += kRouterColumns;
   }
   return report;
 }

@@ -65,3 +65,19 @@ def test_golden_losses(scatterlm, tiny_config, runs):
     assert max(abs(a - b) for a, b in zip(plain, golden["losses"], strict=True)) < 1e-5
     exact = losses(scatterlm, tiny_config, runs / "exact", env=golden["environment"])
     assert exact == golden["losses"]
+
+
+def test_token_rounding_trains(scatterlm, tiny_config, runs):
+    options = ["--set", "train.global_batch_tokens=512", "--set", "train.steps=40"]
+    plain = losses(scatterlm, tiny_config, runs / "plain", *options)
+    rounding = [*options, "--set", "model.router.rounding=nearest"]
+    result = scatterlm("train", tiny_config, "--run-dir", runs / "rounded", *rounding, "--set", "model.moe.num_experts=6", check=True)
+    assert "model.router.rounding: nearest with 171 rows per expert" in result.stderr
+    result = scatterlm("train", tiny_config, "--run-dir", runs / "wide", *rounding, check=True)
+    assert "rows per expert" not in result.stderr  # 256 are two tiles
+    rows = read_metrics(runs / "rounded")
+    attention, mlp = zip(*(row["routers"] for row in rows))
+    assert sum(router["drop"] for router in mlp) > 0 and sum(router["fill"] for router in mlp) > 0
+    assert all(router["drop"] == router["fill"] == 0 for router in attention)
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.5
+    assert abs(read_metrics(runs / "wide")[-1]["loss"] - plain[-1]) < 0.1

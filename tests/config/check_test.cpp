@@ -139,6 +139,10 @@ TEST_CASE("bad input: keys without effect", "[config]") {
        {},
        "x.yaml:3: key 'model.router.bias_update_rate' has no effect: model.router.balance is aux; remove it, or add --set "
        "model.router.bias_update_rate=null"},
+      {kMinimal + "model: {layers: moa+dense, router: {rounding: nearest}}\n",
+       {},
+       "x.yaml:3: key 'model.router.rounding' has no effect: no moe layer in model.layers: moa+dense; remove it, or add --set "
+       "model.router.rounding=null"},
       {kMinimal,
        {"train.eval_interval=10"},
        "--set train.eval_interval=10: key 'train.eval_interval' has no effect: data.validation is not set; remove it, or add "

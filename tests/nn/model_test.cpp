@@ -40,30 +40,66 @@ std::vector<ModelConfig> variants() {
   return all;
 }
 
+/// Loss and gradients of one step; returns the routers after it.
+std::vector<nn::Router> require_equals_plain_operations(const ModelConfig& config, const Batch& batch) {
+  const auto comm = make_single_comm();
+  nn::Model model(config, kDouble, *comm);
+  initialise(model, 7);
+  ReferenceModel reference(model);
+  const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
+  REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);
+  torch::autograd::backward({loss}, {});
+  torch::autograd::backward({expected}, {});
+  for (const auto& unit : model.units()) {
+    for (const auto& p : unit->params()) {
+      INFO(p.name);
+      const auto wanted = reference.weights.at(p.name).grad();
+      REQUIRE(wanted.norm().item<double>() > 1e-9);  // nothing is cut off from the loss
+      REQUIRE((p.tensor.grad() - wanted).norm().item<double>() <= 1e-10 * wanted.norm().item<double>());
+    }
+  }
+  std::vector<nn::Router> routers;
+  for (const auto* router : model.routers()) routers.push_back(*router);
+  return routers;
+}
+
 }  // namespace
 
 TEST_CASE("a model equals plain tensor operations, in value and in every gradient") {
-  const auto comm = make_single_comm();
   int variant = 0;
   for (const auto& config : variants()) {
     INFO("variant " << variant++);
+    require_equals_plain_operations(config, random_batch(2, 5, config.vocab_size));
+  }
+}
+
+TEST_CASE("token rounding in a model equals plain tensor operations") {
+  auto config = tiny_config();
+  config.layers = "moa+moe, gqa+moe";
+  config.router.rounding = Rounding::kNearest;
+  config.router.score = GENERATE(RouterScore::kSoftmax, RouterScore::kSigmoid);
+  const auto batch = random_batch(4, 40, config.vocab_size);
+  const auto routers = require_equals_plain_operations(config, batch);
+  REQUIRE_FALSE(routers[0].rounded.defined());                                                // that of attention
+  REQUIRE((routers[1].rounded + routers[2].rounded).min().item<double>() > 0);                // dropped and filled
+  for (const int mlp : {1, 2}) REQUIRE(routers[mlp].counts.sum().item<double>() == 160 * 2);  // those of the top-k
+}
+
+TEST_CASE("evaluation uses plain top-k") {
+  const auto comm = make_single_comm();
+  auto config = tiny_config();
+  const auto batch = random_batch(4, 40, config.vocab_size);
+  std::vector<at::Tensor> trained, evaluated;
+  for (const auto rounding : {Rounding::kNone, Rounding::kNearest}) {
+    config.router.rounding = rounding;
     nn::Model model(config, kDouble, *comm);
     initialise(model, 7);
-    ReferenceModel reference(model);
-    const auto batch = random_batch(2, 5, config.vocab_size);
-    const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
-    REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);
-    torch::autograd::backward({loss}, {});
-    torch::autograd::backward({expected}, {});
-    for (const auto& unit : model.units()) {
-      for (const auto& p : unit->params()) {
-        INFO(p.name);
-        const auto wanted = reference.weights.at(p.name).grad();
-        REQUIRE(wanted.norm().item<double>() > 1e-9);  // nothing is cut off from the loss
-        REQUIRE((p.tensor.grad() - wanted).norm().item<double>() <= 1e-10 * wanted.norm().item<double>());
-      }
-    }
+    trained.push_back(objective(model, batch, *comm));
+    nn::Context context;
+    evaluated.push_back(model.cross_entropy_sum(batch, context));
   }
+  REQUIRE(evaluated[0].equal(evaluated[1]));
+  REQUIRE_FALSE(trained[0].equal(trained[1]));
 }
 
 TEST_CASE("gradients of a model equal finite differences") {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "lib/nn/model.h"
+#include "tests/ops/token_rounding_cases.h"
 
 namespace scatterlm::test {
 
@@ -86,9 +87,9 @@ class ReferenceModel {
   }
 
   struct Routed {
-    at::Tensor gates, ids;  // [T, K]
+    at::Tensor gates, ids;  // [T, K], or [T, E] if rounded
   };
-  Routed route(const at::Tensor& x_TD, const std::string& name, int64_t experts, int64_t top_k) {
+  Routed route(const at::Tensor& x_TD, const std::string& name, int64_t experts, int64_t top_k, bool rounds) {
     const auto& c = config_.router;
     const auto logits = at::matmul(x_TD, w(name + ".weight").t());
     const auto scores = c.score == RouterScore::kSigmoid ? logits.sigmoid() : logits.softmax(-1);
@@ -103,7 +104,11 @@ class ReferenceModel {
       router_loss_ = router_loss_ + c.aux_loss_coef * static_cast<double>(experts) * (fraction * probs.mean(0)).sum();
     }
     router_loss_ = router_loss_ + c.z_loss_coef * logits.logsumexp(-1).square().mean();
-    return {gates * c.routed_scaling_factor, ids};
+    gates = gates * c.routed_scaling_factor;
+    if (c.rounding == Rounding::kNone || !rounds) return {gates, ids};
+    const auto fill = (c.score == RouterScore::kSigmoid && c.norm_topk_prob ? probs : scores) * c.routed_scaling_factor;
+    const auto pairs = fill.scatter(1, ids, gates);  // all experts of every token, most with gate 0
+    return {pairs * rounding::selection(pairs, ids), at::arange(experts).expand_as(pairs)};
   }
 
   static at::Tensor per_slot(const at::Tensor& weight, const at::Tensor& ids) {  // [T, K, out, in]
@@ -114,7 +119,7 @@ class ReferenceModel {
     const auto& c = config_.moa;
     const int64_t batch = x.size(0), length = x.size(1), heads = c.num_key_value_heads, top_k = c.num_experts_per_tok;
     const auto x_TD = x.flatten(0, 1);
-    const auto [gates, ids] = route(x_TD, name + ".router", c.num_experts, top_k);
+    const auto [gates, ids] = route(x_TD, name + ".router", c.num_experts, top_k, /*rounds=*/false);
     auto q = at::einsum("tjod,td->tjo", {per_slot(w(name + ".experts.q_proj"), ids), x_TD});
     q = qk_norm(q, c.qk_norm, name + ".q_norm.weight", c.head_dim);
     const auto kv = at::matmul(x, w(name + ".kv_proj.weight").t()).chunk(2, -1);
@@ -147,7 +152,7 @@ class ReferenceModel {
   at::Tensor moe(const at::Tensor& x, const std::string& name) {
     const auto& c = config_.moe;
     const auto x_TD = x.flatten(0, 1);
-    const auto [gates, ids] = route(x_TD, name + ".router", c.num_experts, c.num_experts_per_tok);
+    const auto [gates, ids] = route(x_TD, name + ".router", c.num_experts, c.num_experts_per_tok, /*rounds=*/true);
     const auto h = at::einsum("tjfd,td->tjf", {per_slot(w(name + ".experts.up_proj"), ids), x_TD});
     const auto y = at::einsum("tjdf,tjf->tjd", {per_slot(w(name + ".experts.down_proj"), ids), act(h, c.activation)});
     auto out = (y * gates.unsqueeze(-1)).sum(1);

@@ -58,6 +58,12 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ bits);
 }
+inline unsigned __ballot_sync(unsigned, bool flag) {
+  const auto* flags = emulated::warp_exchange(flag);
+  unsigned set = 0;
+  for (int lane = 0; lane < 32; ++lane) set |= (flags[lane] ? 1u : 0u) << lane;
+  return set;
+}
 inline unsigned __match_any_sync(unsigned, int value) {
   const auto* values = emulated::warp_exchange(static_cast<uint32_t>(value));
   unsigned same = 0;

@@ -22,11 +22,13 @@ ModelConfig config() {
 
 TEST_CASE("a bfloat16 model on the kernels: loss and every gradient close to fp64", "[model]") {
   const auto comm = make_single_comm();
-  nn::Model model(config(), at::kBFloat16, *comm);
+  auto c = config();
+  c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
+  nn::Model model(c, at::kBFloat16, *comm);
   initialise(model, 3);
   ReferenceModel reference(model);
   for (auto& [name, weight] : reference.weights) weight = weight.detach().to(at::kDouble).requires_grad_();
-  const auto batch = random_batch(2, 40, 40);
+  const auto batch = random_batch(4, 40, 40);
   const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
   REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 0.02);
   torch::autograd::backward({loss}, {});

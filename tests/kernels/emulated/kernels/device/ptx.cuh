@@ -33,12 +33,12 @@ inline uint32_t float_bits(float x) {
   std::memcpy(&bits, &x, 4);
   return bits;
 }
-inline float low_bf16(uint32_t packed) {
-  const uint32_t bits = packed << 16;
+inline float float_of_bits(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, 4);
   return value;
 }
+inline float low_bf16(uint32_t packed) { return float_of_bits(packed << 16); }
 inline float high_bf16(uint32_t packed) { return low_bf16(packed >> 16); }
 inline uint32_t pack_bf16(float low, float high) {
   const auto rounded = [](float x) -> uint32_t {

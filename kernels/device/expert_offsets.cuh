@@ -1,0 +1,38 @@
+// Where the rows of each expert begin, from their numbers.
+#pragma once
+#include "kernels/device/ptx.cuh"
+#include "kernels/grouped_gemm.h"
+
+namespace scatterlm::kernels {
+
+/// visit(e, first row of e) for every expert; count(e) is its number of rows. One warp of each block calls; that of block 0
+/// also writes the offsets (grouped_gemm.h).
+template <class Count, class Visit>
+__device__ __forceinline__ void place_experts(int num_experts, int32_t* offsets_E1, int32_t* tile_offsets_E1, Count&& count,
+                                              Visit&& visit) {
+  const int lane = threadIdx.x % 32;
+  int rows = 0, tiles = 0;  // of the experts before this group of 32
+  for (int group = 0; group < num_experts; group += 32) {
+    const int e = group + lane, total = e < num_experts ? count(e) : 0;
+    int row_sum = total, tile_sum = (total + kTileRows - 1) / kTileRows;
+    for (int step = 1; step < 32; step *= 2) {
+      const int more_rows = __shfl_up_sync(~0u, row_sum, step), more_tiles = __shfl_up_sync(~0u, tile_sum, step);
+      if (lane >= step) {
+        row_sum += more_rows;
+        tile_sum += more_tiles;
+      }
+    }
+    if (e < num_experts) {
+      visit(e, rows + row_sum - total);
+      if (blockIdx.x == 0) {
+        offsets_E1[e + 1] = rows + row_sum;
+        tile_offsets_E1[e + 1] = tiles + tile_sum;
+      }
+    }
+    rows += __shfl_sync(~0u, row_sum, 31);
+    tiles += __shfl_sync(~0u, tile_sum, 31);
+  }
+  if (blockIdx.x == 0 && lane == 0) offsets_E1[0] = tile_offsets_E1[0] = 0;
+}
+
+}  // namespace scatterlm::kernels
