@@ -21,19 +21,30 @@ __device__ void add(float (&sum)[kColumns], uint4 y, float gate) {
   }
 }
 
+/// Where the slots of a token are. Types of their own: in one kernel for both, offsets would cost registers and so occupancy.
+struct FixedSlots {
+  __device__ static int64_t first(const GatherSumArgs& p, int64_t token) { return token * p.top_k; }
+  __device__ static int64_t count(const GatherSumArgs& p, int64_t) { return p.top_k; }
+};
+struct ListedSlots {
+  __device__ static int64_t first(const GatherSumArgs& p, int64_t token) { return p.token_offsets_T1[token]; }
+  __device__ static int64_t count(const GatherSumArgs& p, int64_t token) {
+    return p.token_offsets_T1[token + 1] - p.token_offsets_T1[token];
+  }
+};
+
+template <class Slots>
 __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_constant__ GatherSumArgs p) {
   const unsigned column_blocks = (static_cast<unsigned>(p.n / kColumns) + blockDim.x - 1) / blockDim.x;
   const int64_t token = blockIdx.x / column_blocks;
   const int64_t column = int64_t{blockIdx.x % column_blocks * blockDim.x + threadIdx.x} * kColumns;
   if (column >= p.n) return;
-  const int64_t begin = p.token_offsets_T1 ? p.token_offsets_T1[token] : token * p.top_k;
-  const int64_t num_slots = p.token_offsets_T1 ? p.token_offsets_T1[token + 1] - begin : p.top_k;
-  const int32_t* rows = p.inverse_R + begin;
-  const float* gates = p.gates ? p.gates + begin : nullptr;
+  const int32_t* rows = p.inverse_R + Slots::first(p, token);
+  const float* gates = p.gates ? p.gates + Slots::first(p, token) : nullptr;
   const auto* y = static_cast<const char*>(p.y) + column * 2;
   float sum[kColumns] = {};
-  for (int64_t first = 0; first < num_slots; first += kRowsInFlight) {
-    const int count = static_cast<int>(min(num_slots - first, int64_t{kRowsInFlight}));
+  for (int64_t first = 0; first < Slots::count(p, token); first += kRowsInFlight) {
+    const int count = static_cast<int>(min(Slots::count(p, token) - first, int64_t{kRowsInFlight}));
     uint4 value[kRowsInFlight];
 #pragma unroll
     for (int j = 0; j < kRowsInFlight; ++j)
@@ -64,7 +75,8 @@ void gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
   const int64_t chunks = args.n / kColumns;
   const int threads = static_cast<int>(std::min<int64_t>((chunks + 31) / 32 * 32, kMaxThreads));
   const int64_t blocks = args.num_tokens * ((chunks + threads - 1) / threads);
-  launch("gather_sum", gather_sum_kernel, blocks, threads, 0, args, stream);
+  launch("gather_sum", args.token_offsets_T1 ? gather_sum_kernel<ListedSlots> : gather_sum_kernel<FixedSlots>, blocks, threads,
+         0, args, stream);
 }
 
 void sum_dgates(const SumDgatesArgs& args, cudaStream_t stream) {
