@@ -145,4 +145,27 @@ TEST_CASE("token_rounding: same bits for any number of threads", "[token_roundin
   test::require_thread_independent(mlp_op(options), inputs);
 }
 
+TEST_CASE("token_rounding: on a GPU", "[token_rounding][.gpu]") {
+  const auto form = GENERATE(from_range(all_forms(3)));
+  const auto logits = skewed_logits(600, 7).to(at::kFloat);
+  const auto chosen = route(logits.to(at::kCUDA), form);
+  const auto selected = selection(gates_of_pairs(logits, form), chosen.ids_TK.cpu());
+  require_lists(ops::token_rounding(chosen, form), selected, 3);
+  require_lists(ops::ref::token_rounding(chosen, form), selected, 3);
+}
+
+TEST_CASE("token_rounding: the MoE MLP behind it, on a GPU", "[token_rounding][.gpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const RouterOptions options{.num_experts_per_tok = 2};
+  const auto logits = skewed_logits(300, 6, 3).to(at::kFloat);
+  const auto selected = selection(gates_of_pairs(logits, options), route(logits, options).ids_TK);
+  const auto formula = [&](const test::Tensors& in) {
+    test::Tensors host;
+    for (const auto& x : in) host.push_back(x.cpu());
+    return mlp_formula(options, selected)(host).to(in[0].device());
+  };
+  test::require_low_precision(mlp_op(options), formula, mlp_inputs(logits.to(at::kDouble), 64, 32),
+                              {.dtype = dtype, .wide = {3}, .device = at::kCUDA});
+}
+
 }  // namespace scatterlm
