@@ -91,12 +91,11 @@ void add_bench(CLI::App& app, int&) {
   auto options = std::make_shared<BenchOptions>();
   command->add_option("name", options->name, help_of_names())->required()->check(CLI::IsMember(bench_names()));
   command
-      ->add_option(
-          "--shapes", options->shapes,
-          "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
-          "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads of 128 an expert; "
-          "several with ';' between; 'published' or one of its names for those of the README; granularity, sparsity and "
-          "inference for these sets of moe_mlp and inference")
+      ->add_option("--shapes", options->shapes,
+                   "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
+                   "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads of 128 an expert; "
+                   "several with ';' between; 'published' or one of its names for those of the README; granularity, sparsity, "
+                   "rounding and inference for these sets of shapes")
       ->required();
   command->add_option("--routing", options->routing, "Experts of the tokens: random, balanced, skewed or one (takes all)")
       ->capture_default_str();

@@ -61,6 +61,9 @@ moa = rows_of({**MOA, **SPEED, **OTHERS, **RESOURCES, "with attention, fwd+bwd m
 parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", " "), **SPEED, **OTHERS})
 router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
                   "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
+token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "plain top-k ms": ms("topk", digits=3),
+                          "balanced ms": ms("balanced", digits=3), "a row, over balanced": number("over_balanced_percent", 1, " %"),
+                          "over top-k": number("over_topk_percent", 1, " %")})
 inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading": number("fwd_roofline_percent", unit=" %"),
                      "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
@@ -93,10 +96,20 @@ def comparison(data):
             f"Equal: {', '.join(equal)}. Not equal: {', '.join(unequal)}."]
 
 
+def scaling(data):
+    """Speed a GPU and what the collectives cost."""
+    lines = [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "",
+             "| config | GPUs | ZeRO | state | gradients sent as | tok/s a GPU | of one GPU | GiB a GPU | exposed communication, ms a step |", "|---|---|---|---|---|---|---|---|---|"]
+    return lines + [f"| `{row['config']}` | {row['gpus']} | {row.get('zero', 1)} | {row.get('state_dtype', 'float32')} | {row['reduce_dtype']} | {row['tok_s_per_gpu']:,.0f} "
+                    f"| {100 * row['efficiency']:.0f} % | {row['peak_gib']:.1f} | {format(row['comm']['exposed_ms'], '.1f') if 'comm' in row else '-'} |"
+                    for row in data["rows"] if "efficiency" in row]
+
+
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": kernels("TFLOP/s", "tflops"),
           "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps"),
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
-          "router_h200": router, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison}
+          "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
+          "scale_h200x8": scaling}
 
 
 def filled(text):

@@ -51,6 +51,10 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions);
 /// Router and metadata, forward and backward, beside plain LibTorch and beside the experts behind them: their share of a layer.
 Measured measure_router(const MoeInputs& in, const Conditions& conditions);
 
+/// A layer with token rounding in its router, forward and backward, beside plain top-k and beside equal numbers of rows for all
+/// experts without rounding: for multiples of 128 tokens per expert the same work in the experts' kernels.
+Measured measure_token_rounding(const MoeInputs& in, const Conditions& conditions);
+
 /// Query and output projection, the second on what the first gives (its gradient is dq of the dump), and once more with
 /// attention between them; beside plain LibTorch and two dense products of equal FLOPs.
 Measured measure_moa(const MoaInputs& in, const Conditions& conditions);

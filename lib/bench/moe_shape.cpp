@@ -34,6 +34,12 @@ std::vector<MoeShape> sparsity() {
   return shapes;
 }
 
+/// Few rows per expert: where rounding to tiles saves most (Guo et al., arXiv 2512.14080, section 6.3).
+std::vector<MoeShape> rounding() {
+  return {{.tokens = 16384, .model = 1536, .width = 1024, .experts = 128, .top_k = 2},
+          {.tokens = 16384, .model = 4096, .width = 1024, .experts = 256, .top_k = 4}};
+}
+
 std::vector<MoeShape> inference() {
   std::vector<MoeShape> shapes;
   for (const int64_t tokens : {1, 16, 128, 512})
@@ -56,10 +62,13 @@ const std::vector<MoeShape>& published_shapes() {
 }
 
 std::vector<MoeShape> parse_moe_shapes(std::string_view text) {
-  return parse_list<MoeShape>(
-      text,
-      {{"published", published_shapes()}, {"granularity", granularity()}, {"sparsity", sparsity()}, {"inference", inference()}},
-      parse);
+  return parse_list<MoeShape>(text,
+                              {{"published", published_shapes()},
+                               {"granularity", granularity()},
+                               {"sparsity", sparsity()},
+                               {"rounding", rounding()},
+                               {"inference", inference()}},
+                              parse);
 }
 
 }  // namespace scatterlm::bench

@@ -93,7 +93,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
     fail("[rms_norm] weight must be [D={}], got {}", x.size(-1), shape_of(weight));
   if (weight.scalar_type() != x.scalar_type())
     fail("[rms_norm] weight must be {} as x, got {}", c10::toString(x.scalar_type()), c10::toString(weight.scalar_type()));
-  if (!x.is_cpu()) return ref::rms_norm(x, weight, eps);
+  if (!x.is_cpu()) return at::rms_norm(x, weight.sizes(), weight, eps);
   return RmsNormFunction::apply(x.reshape({-1, x.size(-1)}).contiguous(), weight.contiguous(), eps).view(x.sizes());
 }
 

@@ -51,6 +51,17 @@ TEST_CASE("router: its share of a layer", "[benches]") {
   REQUIRE(row["aten"]["fwd"]["ms"].is_number());
 }
 
+TEST_CASE("token_rounding: what a row costs beside one of experts with equal numbers of them", "[benches]") {
+  const Machine machine;
+  const MoeShape shape{
+      .tokens = 200, .model = 16, .width = 8, .experts = 2, .top_k = 2};  // 200 rows each become 256: at most T
+  const auto row = measure_token_rounding(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  REQUIRE(row["rows"] == 400);
+  const double ms = row["fwdbwd_ms"], balanced = row["balanced"]["fwdbwd"]["ms"], topk = row["topk"]["fwdbwd"]["ms"];
+  REQUIRE(double(row["over_balanced_percent"]) == Approx(100 * (ms / balanced - 1)));
+  REQUIRE(double(row["over_topk_percent"]) == Approx(100 * (ms / topk - 1)));
+}
+
 TEST_CASE("moa: both projections, with attention between them and without", "[benches]") {
   const Machine machine;
   const MoaShape shape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 2};

@@ -19,7 +19,8 @@ TEST_CASE("shapes: numbers, names and lists", "[shapes]") {
 
 TEST_CASE("shapes: errors", "[shapes]") {
   const auto [text, message] = GENERATE(table<std::string, std::string>({
-      {"", "--shapes: '' is neither T,D,F,E,K nor one of published, granularity, sparsity, inference, 1.4B-fine, 7B-fine, "},
+      {"",
+       "--shapes: '' is neither T,D,F,E,K nor one of published, granularity, sparsity, rounding, inference, 1.4B-fine, 7B-fine, "},
       {"24576,1536", "'24576,1536' is neither T,D,F,E,K"},
       {"1,8,8,2,1;", "'' is neither T,D,F,E,K"},
       {"7B-fin", "'7B-fin' is neither"},

@@ -60,7 +60,7 @@ def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, bench,
         check_gradients(output, [q, exact["wo"], exact["gates"]], ids, exact["dout"], [exact["dq"]])
 
 
-@pytest.mark.parametrize("bench", ["moe_mlp", "inference", "router", "moa", "parallel_linear", "grouped_gemm", "gather_sum", "routing"])
+@pytest.mark.parametrize("bench", ["moe_mlp", "inference", "router", "token_rounding", "moa", "parallel_linear", "grouped_gemm", "gather_sum", "routing"])
 def test_every_bench_runs_on_a_cpu(scatterlm, bench):
     shape = MOA_SHAPE if bench in ("moa", "parallel_linear") else SHAPE
     result = scatterlm("bench", bench, "--shapes", shape, "--routing", "balanced", "--iterations", 1, check=True)

@@ -50,12 +50,24 @@ def test_tables_of_sweeps_router_inference_and_moa():
         "| 16384,4096,512,128,16 | 500 | 510 | 80 % | 12.35 | 6.00 | 9.00 | 12.00 |")
     assert last_line("router_h200", **moe, **speed, aten=timed(2), experts=timed(3), share_percent=1.96) == (
         "| 16384,4096,512,128,16 | 0.250 | 12.345 | 80 % | 6.000 | 9.00 | 2.0 % |")
+    assert last_line("token_rounding_h200", **moe, **speed, rows=32768, topk=timed(2), balanced=timed(3), over_balanced_percent=2.04, over_topk_percent=-9.4) == (
+        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 32768 | 6.000 | 9.000 | 2.0 % | -9.4 % |")
     assert last_line("inference_h200", **moe, **speed, **resources, touched_experts=8, aten=timed(2)) == (
         "| 16384,4096,512,128,16 | 8 | 0.250 | 60 % | 2.000 | 20 | 30 |")
     assert last_line("moa_h200", **moa, **speed, **resources, aten=timed(2), dense=timed(3), with_attention=timed(4)) == (
         "| 8,4096,2048,8,2,16 | 500 | 510 | 80 % | 100, 200 | 100, 200 | 10 | 20 | 30 | 12.00 |")
     assert last_line("parallel_linear_h200", **moa, **speed, rows="token_to_expert", aten=timed(2), dense=timed(3)) == (
         "| 8,4096,2048,8,2,16 | token to expert | 500 | 510 | 80 % | 100, 200 | 100, 200 |")
+
+
+def test_table_of_scaling_skips_parts_without_a_speed():
+    run = {"config": "olmoe_1b_7b", "zero": 2, "reduce_dtype": "float32", "tok_s_per_gpu": 35624.7, "peak_gib": 50.123}
+    data = {"num_gpus": 8, "gpu": "NVIDIA H200", "date": "2026-11-20", "command": "COMMAND",
+            "rows": [{"part": "comm", "gpus": 8}, {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
+                     {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5}}]}
+    assert update_readme.TABLES["scale_h200x8"](data)[4:] == [
+        "| `olmoe_1b_7b` | 1 | 2 | bfloat16 | float32 | 35,625 | 100 % | 50.1 | - |",
+        "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |"]
 
 
 def test_table_of_a_comparison():
