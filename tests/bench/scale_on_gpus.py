@@ -33,7 +33,7 @@ from job import Job, JobError, read_metrics
 
 PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
 LARGEST_UNIT = 419_569_664
-LOSS_TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
+LOSS_TOLERANCE = {"float32": 5e-3, "bfloat16": 2e-2}  # a tie of two experts goes another way, and the losses from there on
 
 
 class Bench:
