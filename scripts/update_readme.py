@@ -65,6 +65,7 @@ token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": nu
                           "balanced ms": ms("balanced", digits=3), "a row, over balanced": number("over_balanced_percent", 1, " %"),
                           "over top-k": number("over_topk_percent", 1, " %")})
 inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading": number("fwd_roofline_percent", unit=" %"),
+                     "as a CUDA graph": lambda row: f"{row['graph']['fwd']['ms']:.3f}, {row['graph']['fwd']['roofline_percent']:.0f} %",
                      "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
 

@@ -5,6 +5,7 @@
 
 #include "lib/bench/accuracy.h"
 #include "lib/bench/dense.h"
+#include "lib/bench/graph.h"
 #include "lib/bench/kernels_alone.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
@@ -146,9 +147,13 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
 
   const auto weights = op_work({weights_of(in.shape, touched, machine.element_bytes())}, {}, machine.ceilings);
   const auto resources = measure_resources([&] { return forward(in); }, [](const at::Tensor&) {}, machine.device, row);
-  const auto text = time_passes({{"", "fwd", [&] { forward(in); }, weights.forward, weights.forward_bound_ms},
-                                 {"aten", "fwd", [&] { plain_forward(in); }, weights.forward, weights.forward_bound_ms}},
-                                conditions, row);
+  const auto pass = [&](const char* other, const std::function<void()>& run) {
+    return Pass{other, "fwd", run, weights.forward, weights.forward_bound_ms};
+  };
+  const std::function<void()> ours = [&] { forward(in); };
+  const auto text =
+      time_passes({pass("", ours), pass("graph", captured(ours, machine.device)), pass("aten", [&] { plain_forward(in); })},
+                  conditions, row);
   return {.rows = ordered_json::array({row}), .text = text + resources};
 }
 
