@@ -33,7 +33,7 @@ TABLE = [
     ("generate runs/tiny --max-tokens many", "--max-tokens: got 'many', must be at least 1; scatterlm generate --help says more"),
     ("eval runs/tiny --tokens -5", "--tokens: got '-5', must be at least 0; scatterlm eval --help says more"),
     ("bench", "name is required; scatterlm bench --help says more"),
-    ("bench moe_ml --shapes 8,8,8,2,1", "name: moe_ml not in {moe_mlp,inference,router,moa,parallel_linear,grouped_gemm,gather_sum,routing}; scatterlm bench --help says more"),
+    ("bench moe_ml --shapes 8,8,8,2,1", "name: moe_ml not in {moe_mlp,inference,router,token_rounding,moa,parallel_linear,grouped_gemm,gather_sum,routing}; scatterlm bench --help says more"),
     ("bench routing", "--shapes is required; scatterlm bench --help says more"),
     ("bench routing --shapes 8,8,8,2,3", "--shapes: K = 3 in '8,8,8,2,3' is more than E = 2"),
     ("bench routing --shapes 8,8,8,2,1 --routing all", "--routing: got 'all', must be random, balanced, skewed or one"),
