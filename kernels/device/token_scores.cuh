@@ -3,22 +3,12 @@
 #include <type_traits>
 
 #include "kernels/device/ptx.cuh"
+#include "kernels/device/warp.cuh"
 #include "kernels/router_scores.h"
 
 namespace scatterlm::kernels {
 
 constexpr float kSigmoidEps = 1e-20f;
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
 
 /// The scores of one token; kLane experts in each lane.
 template <int kLane>

@@ -1,12 +1,18 @@
 #include "lib/ops/cross_entropy.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/cpu_loops.h"
+#include "lib/ops/device.h"
 #include "lib/ops/gemm.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
+
+#ifdef SCATTERLM_KERNELS
+#include "kernels/cross_entropy.h"
+#endif
 
 namespace scatterlm::ops {
 namespace {
@@ -38,8 +44,41 @@ void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor&
   });
 }
 
-/// The same on any device.
-void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor& losses_T) {
+#ifdef SCATTERLM_KERNELS
+bool kernel_takes(const at::Tensor& logits_TV, at::ScalarType grad_dtype) {
+  return has_kernels(logits_TV) && logits_TV.scalar_type() == at::kFloat && logits_TV.size(1) % 8 == 0 &&
+         (grad_dtype == at::kFloat || grad_dtype == at::kBFloat16);
+}
+
+/// An undefined gradient is not wanted.
+void softmax_rows_on_gpu(const at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor& losses_T,
+                         const at::Tensor& dlogits_TV) {
+  const c10::DeviceGuard guard(logits_TV.device());
+  const bool wanted = dlogits_TV.defined(), fp32 = wanted && dlogits_TV.scalar_type() == at::kFloat;
+  kernels::cross_entropy({.logits = logits_TV.const_data_ptr<float>(),
+                          .target = target_T.const_data_ptr<int64_t>(),
+                          .loss = losses_T.mutable_data_ptr<float>(),
+                          .dlogits = wanted ? dlogits_TV.mutable_data_ptr() : nullptr,
+                          .dlogits_type = fp32 ? kernels::DataType::kFp32 : kernels::DataType::kBf16,
+                          .num_tokens = logits_TV.size(0),
+                          .vocab = logits_TV.size(1)},
+                         current_stream(logits_TV));
+}
+#endif
+
+/// Losses of rows of logits, on any device. Returns their gradient in this dtype; it may lie where the logits were.
+at::Tensor softmax_rows(at::Tensor logits_TV, const at::Tensor& target_T, at::Tensor losses_T,
+                        std::optional<at::ScalarType> grad_dtype) {
+#ifdef SCATTERLM_KERNELS
+  if (kernel_takes(logits_TV, grad_dtype.value_or(at::kFloat))) {
+    const bool in_place = grad_dtype == logits_TV.scalar_type();
+    const auto dlogits_TV = !grad_dtype ? at::Tensor()
+                            : in_place  ? logits_TV
+                                        : at::empty(logits_TV.sizes(), logits_TV.options().dtype(*grad_dtype));
+    softmax_rows_on_gpu(logits_TV, target_T, losses_T, dlogits_TV);
+    return dlogits_TV;
+  }
+#endif
   if (!logits_TV.is_cpu()) {
     const auto target_T1 = target_T.unsqueeze(1);
     logits_TV = at::log_softmax(logits_TV, 1);
@@ -50,6 +89,7 @@ void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor&
   } else {
     softmax_rows<float>(logits_TV, target_T, losses_T);
   }
+  return grad_dtype ? logits_TV.to(*grad_dtype) : at::Tensor();
 }
 
 class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFunction> {
@@ -67,10 +107,9 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
     for (int64_t first = 0; first < tokens; first += chunk) {
       const int64_t last = std::min(tokens, first + chunk);
       const auto h = h_TD.slice(0, first, last);
-      auto dlogits = wide_gemm(h, weight_VD.t()), losses = losses_T.slice(0, first, last);
-      softmax_rows(dlogits, target_T.slice(0, first, last), losses);
+      const auto dlogits = softmax_rows(wide_gemm(h, weight_VD.t()), target_T.slice(0, first, last),
+                                        losses_T.slice(0, first, last), needs_grad ? std::optional(dtype) : std::nullopt);
       if (!needs_grad) continue;
-      dlogits = dlogits.to(dtype);
       gemm(dh_TD.slice(0, first, last), dlogits, weight_VD);
       if (dtype == dweight_VD.scalar_type()) {
         gemm_add(dweight_VD, dlogits.t(), h);

@@ -1,14 +1,55 @@
 #include "lib/ops/rope.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/cpu_loops.h"
+#include "lib/ops/device.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
 
+#ifdef SCATTERLM_KERNELS
+#include "kernels/rope.h"
+#endif
+
 namespace scatterlm::ops {
 namespace {
+
+bool kernel_takes(const at::Tensor& x) {
+  const auto type = x.scalar_type();
+  return has_kernels(x) && x.size(-1) % 16 == 0 && (type == at::kBFloat16 || type == at::kFloat);
+}
+
+#ifdef SCATTERLM_KERNELS
+/// Whether every head starts at a multiple of 16 bytes.
+bool heads_are_aligned(const at::Tensor& x_BSHP) {
+  const int64_t elements = 16 / x_BSHP.element_size();
+  return reinterpret_cast<uintptr_t>(x_BSHP.const_data_ptr()) % 16 == 0 && x_BSHP.stride(0) % elements == 0 &&
+         x_BSHP.stride(1) % elements == 0 && x_BSHP.stride(2) % elements == 0;
+}
+
+at::Tensor rotate_on_gpu(const at::Tensor& x_BSHP, const at::Tensor& cos, const at::Tensor& sin, int sign) {
+  const c10::DeviceGuard guard(x_BSHP.device());
+  const auto x = heads_are_aligned(x_BSHP) ? x_BSHP : x_BSHP.clone(at::MemoryFormat::Contiguous);
+  auto y = at::empty(x.sizes(), x.options());
+  kernels::rope({.x = x.const_data_ptr(),
+                 .cos = cos.const_data_ptr<float>(),
+                 .sin = sin.const_data_ptr<float>(),
+                 .y = y.mutable_data_ptr(),
+                 .type = x.scalar_type() == at::kFloat ? kernels::DataType::kFp32 : kernels::DataType::kBf16,
+                 .back = sign < 0,
+                 .batch = x.size(0),
+                 .positions = x.size(1),
+                 .heads = x.size(2),
+                 .head_dim = x.size(3),
+                 .stride_b = x.stride(0),
+                 .stride_s = x.stride(1),
+                 .stride_h = x.stride(2)},
+                current_stream(x));
+  return y;
+}
+#endif
 
 /// Rotates x by the angles of the tables, or back (sign -1), which is the gradient: the rotation is orthogonal.
 at::Tensor rotate(const at::Tensor& x_in, const at::Tensor& cos, const at::Tensor& sin, int sign) {
@@ -16,6 +57,9 @@ at::Tensor rotate(const at::Tensor& x_in, const at::Tensor& cos, const at::Tenso
   const int64_t middle = x_in.numel() / std::max<int64_t>(1, batch * positions * width);
   const auto x = (x_in.stride(-1) == 1 ? x_in : x_in.contiguous()).reshape({batch, positions, middle, width});
   const int64_t heads = x.size(2), stride_b = x.stride(0), stride_s = x.stride(1), stride_h = x.stride(2);
+#ifdef SCATTERLM_KERNELS
+  if (kernel_takes(x)) return rotate_on_gpu(x, cos, sin, sign).view(x_in.sizes());
+#endif
   auto y = at::empty(x.sizes(), x.options());
   dispatch_float(x, "rope", [&](auto zero) {
     using T = decltype(zero);
@@ -53,7 +97,7 @@ class RopeFunction : public torch::autograd::Function<RopeFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    return {rotate(grads[0].contiguous(), saved[0], saved[1], -1), {}, {}};
+    return {rotate(grads[0], saved[0], saved[1], -1), {}, {}};
   }
 };
 
@@ -84,7 +128,7 @@ at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& si
       fail("[rope] cos and sin must be float [S={}, P/2={}], got {} {}", x.size(1), x.size(-1) / 2,
            c10::toString(table->scalar_type()), shape_of(*table));
   }
-  if (!x.is_cpu()) return ref::rope(x, cos, sin);
+  if (!x.is_cpu() && !kernel_takes(x)) return ref::rope(x, cos, sin);
   return RopeFunction::apply(x, cos.contiguous(), sin.contiguous());
 }
 
