@@ -1,10 +1,16 @@
 #include "lib/ops/activation.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/cpu_loops.h"
+#include "lib/ops/device.h"
 #include "lib/ops/shape.h"
+
+#ifdef SCATTERLM_KERNELS
+#include "kernels/activation_rows.h"
+#endif
 
 namespace scatterlm::ops {
 namespace {
@@ -100,9 +106,26 @@ void for_activation_rows(const at::Tensor& h, Activation kind, Row&& row) {
   });
 }
 
+int64_t width_of(const at::Tensor& h, Activation kind) { return is_gated(kind) ? h.size(-1) / 2 : h.size(-1); }
+
 at::Tensor empty_like_half(const at::Tensor& h, Activation kind) {
-  return at::empty({h.size(0), is_gated(kind) ? h.size(1) / 2 : h.size(1)}, h.options());
+  return at::empty({h.size(0), width_of(h, kind)}, h.options());
 }
+
+/// In rows of whole 16-byte pieces. The kernels' approximate tanh is exact enough for bf16 only.
+bool kernel_takes(const at::Tensor& x, int64_t width) {
+  return has_kernels(x) && x.scalar_type() == at::kBFloat16 && width > 0 && width % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+#ifdef SCATTERLM_KERNELS
+kernels::ActivationRowsArgs kernel_args(const at::Tensor& h, Activation kind) {
+  return {.activation = static_cast<kernels::Activation>(kind),
+          .h = h.const_data_ptr(),
+          .num_rows = h.size(0),
+          .width = width_of(h, kind)};
+}
+#endif
 
 class ActivationFunction : public torch::autograd::Function<ActivationFunction> {
  public:
@@ -163,6 +186,14 @@ at::Tensor activation(const at::Tensor& h, Activation kind) {
 }  // namespace ref
 
 at::Tensor activation_fwd(const at::Tensor& h, Activation kind) {
+#ifdef SCATTERLM_KERNELS
+  if (kernel_takes(h, width_of(h, kind))) {
+    const c10::DeviceGuard guard(h.device());
+    auto out = empty_like_half(h, kind);
+    kernels::activation_rows_fwd(kernel_args(h, kind), out.mutable_data_ptr(), current_stream(h));
+    return out;
+  }
+#endif
   if (!h.is_cpu()) return ref::activation(h, kind);
   auto a = empty_like_half(h, kind);
   dispatch_float(h, "activation", [&](auto zero) {
@@ -177,6 +208,14 @@ at::Tensor activation_fwd(const at::Tensor& h, Activation kind) {
 }
 
 at::Tensor activation_bwd(const at::Tensor& da, const at::Tensor& h, Activation kind) {
+#ifdef SCATTERLM_KERNELS
+  if (kernel_takes(h, da.size(1)) && kernel_takes(da, da.size(1))) {
+    const c10::DeviceGuard guard(h.device());
+    auto out = at::empty_like(h);
+    kernels::activation_rows_bwd(kernel_args(h, kind), da.const_data_ptr(), out.mutable_data_ptr(), current_stream(h));
+    return out;
+  }
+#endif
   if (!h.is_cpu()) return ref::activation_bwd(da, h, kind);
   auto dh = at::empty_like(h);
   dispatch_float(h, "activation", [&](auto zero) {
@@ -225,7 +264,7 @@ GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at:
 at::Tensor activation(const at::Tensor& h, Activation kind) {
   if (h.dim() < 1 || (is_gated(kind) && h.size(-1) % 2 != 0))
     fail("[activation] a gated pre-activation must be [..., 2F], got {}", shape_of(h));
-  if (!h.is_cpu()) return ref::activation(h, kind);
+  if (!h.is_cpu() && !kernel_takes(h, width_of(h, kind))) return ref::activation(h, kind);
   auto shape = h.sizes().vec();
   if (is_gated(kind)) shape.back() /= 2;
   return ActivationFunction::apply(h.reshape({-1, h.size(-1)}).contiguous(), static_cast<int64_t>(kind)).view(shape);

@@ -55,4 +55,14 @@ TEST_CASE("activation: odd width of a gated pre-activation", "[activation]") {
                       ContainsSubstring("[activation]") && ContainsSubstring("[2, 5]"));
 }
 
+TEST_CASE("activation: on a GPU", "[activation][.gpu]") {
+  const auto kind = GENERATE(from_range(std::vector<Activation>(kAllKinds)));
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const int64_t half = GENERATE(31, 264);  // without and with the kernel, which bfloat16 has
+  const auto h = 2 * test::randn({37, is_gated(kind) ? 2 * half : half}, 1);
+  test::require_low_precision([&](const Tensors& x) { return ops::activation(x[0], kind); },
+                              [&](const Tensors& x) { return reference::activation(x[0], kind); }, {h},
+                              {.dtype = dtype, .device = at::kCUDA});
+}
+
 }  // namespace scatterlm
