@@ -13,6 +13,7 @@ token rounding and with it (at most 0.02 nats worse). Refuses a binary whose sou
 index, or losses that do not agree.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import re
@@ -48,7 +49,7 @@ def steps(count):
     return ["train.tokens=0", f"train.steps={count}", "log.interval=1", "data.validation=null"]
 
 
-def compare_devices(binary, folder, data):
+def compare_devices(folder, data, binary):
     """Rows of 50 steps in float32 on both devices, at both learning rates."""
     rows = []
     for rate in (1e-3, 3e-3):
@@ -63,12 +64,12 @@ def compare_devices(binary, folder, data):
     return rows
 
 
-def compare_kernels(binary, plain, folder, config, data, *sets):
+def compare_kernels(folder, data, binary, plain, config, *sets):
     """Rows of 200 steps on the GPU: float32, the kernels, and plain LibTorch in bfloat16."""
     rows = []
     for run_name, program, dtype in (("float32", binary, "float32"), ("kernels", binary, "bfloat16"), ("plain", plain, "bfloat16")):
         metrics = train(program, folder, config, data, *steps(200), "train.device=cuda", f"train.dtype={dtype}", *sets)
-        rows.append({"run": run_name, "config": config, "device": "cuda", "dtype": dtype, "tok_s": metrics[-1]["tok_s"],
+        rows.append({"run": run_name, "config": config, "device": "cuda", "dtype": dtype,
                      "peak_gib": metrics[-1]["mem_gib"], "losses": [line["loss"] for line in metrics]})
     for row in rows[1:]:
         pairs = list(zip(rows[0]["losses"], row["losses"], strict=True))[100:]
@@ -79,14 +80,14 @@ def compare_kernels(binary, plain, folder, config, data, *sets):
     return rows
 
 
-def compare_rounding(binary, folder, data):
+def compare_rounding(folder, data, binary):
     """The whole quickstart, with plain top-k and with experts that take full tiles; both evaluated with plain top-k."""
     rows = []
     for rounding in ("none", "nearest"):
         metrics = train(binary, folder, "quickstart", data, "train.device=cuda", f"model.router.rounding={rounding}")
         rows.append({"run": "quickstart", "config": "quickstart", "rounding": rounding, "device": "cuda", "dtype": "bfloat16", "steps": metrics[-1]["step"],
                      "validation": [[line["step"], line["val_loss"]] for line in metrics if line["val_loss"] is not None],
-                     "tok_s": metrics[-1]["tok_s"], "peak_gib": metrics[-1]["mem_gib"]})
+                     "peak_gib": metrics[-1]["mem_gib"]})
     plain, rounded = (row["validation"][-1][1] for row in rows)
     rows[1]["difference_to_plain"] = rounded - plain
     if not rounded - plain < ROUNDING_TOLERANCE:
@@ -109,14 +110,13 @@ def main():
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
 
     with tempfile.TemporaryDirectory() as folder:
-        rows = compare_devices(binary, folder, options.data)
-        rows += compare_kernels(binary, plain, folder, "quickstart", options.data)
-        rows += compare_kernels(binary, plain, folder, "moe_124m", options.data, "train.micro_batch_size=8",
-                                "train.global_batch_tokens=16384", "optim.warmup_steps=20")
-        rows += compare_kernels(binary, plain, folder, "moa_moe_124m", options.data, "train.micro_batch_size=8",
-                                "train.global_batch_tokens=16384", "optim.warmup_steps=20")
-        rows += compare_rounding(binary, folder, options.data)
-
+        parts = [(compare_devices, binary), (compare_kernels, binary, plain, "quickstart")]
+        parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=8", "train.global_batch_tokens=16384", "optim.warmup_steps=20")
+                  for config in ("moe_124m", "moa_moe_124m")]
+        parts.append((compare_rounding, binary))
+        with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:  # side by side: losses count here, not speed
+            futures = [pool.submit(part, folder, options.data, *arguments) for part, *arguments in parts]
+        rows = [row for future in futures for row in future.result()]
     for row in rows:
         print({key: value for key, value in row.items() if key not in ("losses", "validation")})
     if problems:
