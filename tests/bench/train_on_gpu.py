@@ -17,9 +17,11 @@ import concurrent.futures
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import evidence
 
@@ -38,11 +40,14 @@ def run(binary, *args):
 
 def train(binary, folder, config, data, *sets):
     """Lines of metrics.jsonl of a new run."""
-    options = [part for key in sets for part in ("--set", key)]
+    options, begin = [part for key in sets for part in ("--set", key)], time.monotonic()
     run_dir = tempfile.mkdtemp(dir=folder)
     run(binary, "train", f"configs/{config}.yaml", "--run-dir", f"{run_dir}/run", "--set", f"data.train={data}/train.bin", "--set",
         f"data.validation={data}/val.bin", *options)
-    return [json.loads(line) for line in pathlib.Path(run_dir, "run/metrics.jsonl").read_text().splitlines()]
+    lines = pathlib.Path(run_dir, "run/metrics.jsonl").read_text().splitlines()
+    shutil.rmtree(run_dir)  # a checkpoint of 6 GB
+    print(config, *sets, f"{time.monotonic() - begin:.0f} s", flush=True)
+    return [json.loads(line) for line in lines]
 
 
 def steps(count):
@@ -111,7 +116,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         parts = [(compare_devices, binary), (compare_kernels, binary, plain, "quickstart")]
-        parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=8", "train.global_batch_tokens=16384", "optim.warmup_steps=20")
+        parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=4", "train.global_batch_tokens=4096", "optim.warmup_steps=20")
                   for config in ("moe_124m", "moa_moe_124m")]
         parts.append((compare_rounding, binary))
         with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:  # side by side: losses count here, not speed
