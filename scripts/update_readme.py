@@ -69,11 +69,21 @@ inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("
                      "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
 
-def kernels(unit, speed):
-    """The table of a bench of kernels alone."""
-    return rows_of({**MOE, "kernel": lambda row: row["kernel"], "ms": number("ms", 3), unit: number(speed), "of ceiling": number("ceiling_percent", unit=" %"),
-                    "of roofline": number("roofline_percent", unit=" %"), "ATen ms": number("aten_ms", 3),
-                    "dense ms": lambda row: format(row["dense_ms"], ".3f") if "dense_ms" in row else "-"})
+def by_shape(*columns):
+    """The table of a bench of kernels alone: a line a shape, a column a kernel and cell(row)."""
+    def table(data):
+        rows = {}
+        for row in data["rows"]:
+            rows.setdefault(shape("T", "D", "F", "E", "K")(row), []).append(row)
+        names = [row["kernel"] for row in next(iter(rows.values()))]
+        lines = [conditions(data), "", f"| T,D,F,E,K | {' | '.join(f'{name} {title}' for name in names for title, _ in columns)} |", "|---" * (1 + len(names) * len(columns)) + "|"]
+        return lines + [f"| {sizes} | {' | '.join(cell(row) for row in kernels for _, cell in columns)} |" for sizes, kernels in rows.items()]
+    return table
+
+
+products = by_shape(("ms, TFLOP/s (dense ms)", lambda row: f"{row['ms']:.3f}, {row['tflops']:.0f} ({row['dense_ms']:.3f})"))
+sums = by_shape(("ms", number("ms", 3)), ("GB/s", number("gbps")), ("of copy", number("ceiling_percent", unit=" %")), ("ATen ms", number("aten_ms", 3)))
+routing = by_shape(("ms", number("ms", 3)), ("ATen ms", number("aten_ms", 3)))
 
 
 def comparison(data):
@@ -106,8 +116,7 @@ def scaling(data):
                     for row in data["rows"] if "efficiency" in row]
 
 
-TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": kernels("TFLOP/s", "tflops"),
-          "gather_sum_h200": kernels("GB/s", "gbps"), "routing_h200": kernels("GB/s", "gbps"),
+TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x8": scaling}

@@ -27,10 +27,13 @@ def test_tables_of_kernel_benches():
     assert update_readme.TABLES["portable_h200"] == update_readme.TABLES["moe_mlp_h200"]
 
     kernel = {**sizes, "kernel": "o", "ms": 0.1684, "gbps": 3771.2, "ceiling_percent": 88.4, "roofline_percent": 88.4, "aten_ms": 0.52}
-    assert update_readme.TABLES["gather_sum_h200"]({**data, "rows": [kernel]})[-1] == (
-        "| 24576,1536,256,128,8 | o | 0.168 | 3771 | 88 % | 88 % | 0.520 | - |")
+    other = {**kernel, "kernel": "dx", "ms": 0.5}
+    lines = update_readme.TABLES["gather_sum_h200"]({**data, "rows": [kernel, other, {**kernel, "T": 8}, {**other, "T": 8}]})
+    assert lines[2].startswith("| T,D,F,E,K | o ms | o GB/s | o of copy | o ATen ms | dx ms |") and lines[2].count("|") == lines[3].count("|")
+    assert lines[4:] == ["| 24576,1536,256,128,8 | 0.168 | 3771 | 88 % | 0.520 | 0.500 | 3771 | 88 % | 0.520 |",
+                         "| 8,1536,256,128,8 | 0.168 | 3771 | 88 % | 0.520 | 0.500 | 3771 | 88 % | 0.520 |"]
     kernel = {**kernel, "kernel": "up", "tflops": 560.2, "dense_ms": 0.5}
-    assert update_readme.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1].endswith("| 560 | 88 % | 88 % | 0.520 | 0.500 |")
+    assert update_readme.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1] == "| 24576,1536,256,128,8 | 0.168, 560 (0.500) |"
 
 
 def test_tables_of_sweeps_router_inference_and_moa():
