@@ -125,7 +125,7 @@ TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": 
 def filled(text):
     for name, table in TABLES.items():
         result = RESULTS / f"{name}.json"
-        body = "\n".join(table(json.loads(result.read_text()))) if result.exists() else "Not measured on the current sources yet."
+        body = "\n".join(table(json.loads(result.read_text()))) if result.exists() else "Not measured yet."
         text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
     return text
 

@@ -12,6 +12,12 @@ namespace {
 using namespace test::moe_mlp;
 using test::Tensors;
 
+/// As the program has it.
+struct BackwardInThisThread {
+  BackwardInThisThread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(false); }
+  ~BackwardInThisThread() { c10::AutogradState::get_tls_state().set_multithreading_enabled(true); }
+};
+
 struct Layer {
   Tensors leaves;
   at::Tensor ids_TK, dout_TD;
@@ -39,7 +45,7 @@ Layer make_layer(int64_t tokens, int64_t model, int64_t width, int64_t experts, 
 }  // namespace
 
 TEST_CASE("moe_mlp: a captured layer gives the same bits, for other inputs too", "[moe_mlp][.gpu]") {
-  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);  // what is captured runs in this thread
+  const BackwardInThisThread guard;  // what is captured runs in this thread
   const test::ExpertCase c{.name = "", .tokens = 515, .top_k = 3, .experts = 9, .model = 264, .width = 136};
   auto layer = make_layer(c.tokens, c.model, c.width, c.experts, c.ids());
   const c10::cuda::CUDAStreamGuard stream(c10::cuda::getStreamFromPool());

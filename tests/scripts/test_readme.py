@@ -95,4 +95,4 @@ def test_every_table_has_a_place_and_an_empty_one_says_so():
     for name in update_readme.TABLES:
         assert readme.count(f"<!-- {name} -->\n") == 1 and readme.count(f"<!-- /{name} -->") == 1
         if not (ROOT / f"tests/bench/results/{name}.json").exists():
-            assert f"<!-- {name} -->\nNot measured on the current sources yet.\n<!-- /{name} -->" in readme
+            assert f"<!-- {name} -->\nNot measured yet.\n<!-- /{name} -->" in readme
