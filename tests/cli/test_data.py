@@ -38,11 +38,12 @@ def test_prepare(scatterlm, texts, tmp_path):
 
 
 def test_prepare_interrupted(binary, tmp_path):
-    huge = tmp_path / "huge.txt"
-    huge.touch()
-    os.truncate(huge, 2**31 - 2)  # sparse
+    huge = [tmp_path / f"huge{i}.txt" for i in range(8)]  # seconds of work, however late this test gets its turn
+    for file in huge:
+        file.touch()
+        os.truncate(file, 2**31 - 2)  # sparse
     out = tmp_path / "out"
-    process = subprocess.Popen([binary, "data", "prepare", huge, "--out", out], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([binary, "data", "prepare", *huge, "--out", out], stderr=subprocess.DEVNULL)
     deadline = time.time() + 60
     while not (out / "train.bin.tmp").exists() or (out / "train.bin.tmp").stat().st_size == 0:
         assert time.time() < deadline and process.poll() is None
