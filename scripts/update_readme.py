@@ -11,12 +11,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "tests/bench/results"
 
 
+def table(headings, rows):
+    def line(cells):
+        return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+    return [line(headings), "|---" * len(headings) + "|", *map(line, rows)]
+
+
 def cpu_speed(data):
     lines = [f"Training on {data['cpu']}, {data['threads']} threads, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2,",
-             "16 x 256 tokens a step; blocks of both programs in turn (`tests/bench/cpu_speed.py`):", "",
-             "| program | tok/s | of the blocks |", "|---|---|---|"]
-    lines += [f"| {row['program']} | {row['tok_s']:,.0f} | {row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f} |" for row in data["rows"]]
-    return [*lines, "", f"scatterlm / PyTorch, median of the pairs: {data['ratio']:.2f}."]
+             "16 x 256 tokens a step; blocks of both programs in turn (`tests/bench/cpu_speed.py`):", ""]
+    rows = [(row["program"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
+    return [*lines, *table(("program", "tok/s", "of the blocks"), rows), "", f"scatterlm / PyTorch, median of the pairs: {data['ratio']:.2f}."]
 
 
 def conditions(data):
@@ -30,11 +36,8 @@ def shape(*letters):
 
 
 def rows_of(columns):
-    """A table: where and how, then headings and cells, which are functions of a row."""
-    def table(data):
-        lines = [conditions(data), "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-        return lines + [f"| {' | '.join(cell(row) for cell in columns.values())} |" for row in data["rows"]]
-    return table
+    """Where and how, then a table of headings and cells, which are functions of a row."""
+    return lambda data: [conditions(data), "", *table(columns, ([cell(row) for cell in columns.values()] for row in data["rows"]))]
 
 
 def number(key, digits=0, unit=""):
@@ -71,14 +74,15 @@ inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("
 
 def by_shape(*columns):
     """The table of a bench of kernels alone: a line a shape, a column a kernel and cell(row)."""
-    def table(data):
-        rows = {}
+    def lines(data):
+        (heading, sizes_of), = MOE.items()
+        shapes = {}
         for row in data["rows"]:
-            rows.setdefault(shape("T", "D", "F", "E", "K")(row), []).append(row)
-        names = [row["kernel"] for row in next(iter(rows.values()))]
-        lines = [conditions(data), "", f"| T,D,F,E,K | {' | '.join(f'{name} {title}' for name in names for title, _ in columns)} |", "|---" * (1 + len(names) * len(columns)) + "|"]
-        return lines + [f"| {sizes} | {' | '.join(cell(row) for row in kernels for _, cell in columns)} |" for sizes, kernels in rows.items()]
-    return table
+            shapes.setdefault(sizes_of(row), []).append(row)
+        headings = [f"{row['kernel']} {title}" for row in next(iter(shapes.values())) for title, _ in columns]
+        rows = ([sizes, *(cell(row) for row in kernels for _, cell in columns)] for sizes, kernels in shapes.items())
+        return [conditions(data), "", *table([heading, *headings], rows)]
+    return lines
 
 
 products = by_shape(("ms, TFLOP/s (dense ms)", lambda row: f"{row['ms']:.3f}, {row['tflops']:.0f} ({row['dense_ms']:.3f})"))
@@ -96,24 +100,26 @@ def comparison(data):
 
     def figure(label, key, digits, scale=1):
         cells = [cell(first, key, digits, scale), cell(second, key, digits, scale), cell(data["ratio"], key, 3, 1)]
-        return f"| {label} | {' | '.join(cells)} |"
+        return label, *cells
 
     unequal = [f"{condition['name']} ({condition['first']} and {condition['second']})" for condition in data["conditions"] if not condition["equal"]]
     equal = [condition["name"] for condition in data["conditions"] if condition["equal"]]
-    return [conditions(data), "", f"| | `{first['config']}` | `{second['config']}` | second / first |", "|---|---|---|---|",
-            figure("tok/s", "tok_s", 0), figure("ms a step", "step_ms", 1), figure("MFU, %", "mfu", 1, 100),
-            figure("peak memory, GiB", "peak_gib", 1), figure("parameters, M", "total_parameters", 1, 1e-6),
-            figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs a token", "flops_per_token", 0, 1e-6), "",
+    figures = [figure("tok/s", "tok_s", 0), figure("ms a step", "step_ms", 1), figure("MFU, %", "mfu", 1, 100),
+               figure("peak memory, GiB", "peak_gib", 1), figure("parameters, M", "total_parameters", 1, 1e-6),
+               figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs a token", "flops_per_token", 0, 1e-6)]
+    return [conditions(data), "", *table(("", f"`{first['config']}`", f"`{second['config']}`", "second / first"), figures), "",
             f"Equal: {', '.join(equal)}. Not equal: {', '.join(unequal)}."]
 
 
 def scaling(data):
     """Speed a GPU and what the collectives cost."""
-    lines = [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "",
-             "| config | GPUs | ZeRO | state | gradients sent as | tok/s a GPU | of one GPU | GiB a GPU | exposed communication, ms a step |", "|---|---|---|---|---|---|---|---|---|"]
-    return lines + [f"| `{row['config']}` | {row['gpus']} | {row.get('zero', 1)} | {row.get('state_dtype', 'float32')} | {row['reduce_dtype']} | {row['tok_s_per_gpu']:,.0f} "
-                    f"| {100 * row['efficiency']:.0f} % | {row['peak_gib']:.1f} | {format(row['comm']['exposed_ms'], '.1f') if 'comm' in row else '-'} |"
-                    for row in data["rows"] if "efficiency" in row]
+    columns = {"config": lambda row: f"`{row['config']}`", "GPUs": number("gpus"), "ZeRO": lambda row: str(row.get("zero", 1)),
+               "state": lambda row: row.get("state_dtype", "float32"), "gradients sent as": lambda row: row["reduce_dtype"],
+               "tok/s a GPU": lambda row: f"{row['tok_s_per_gpu']:,.0f}", "of one GPU": lambda row: f"{row['efficiency']:.0%}".replace("%", " %"),
+               "GiB a GPU": number("peak_gib", 1),
+               "exposed communication, ms a step": lambda row: f"{row['comm']['exposed_ms']:.1f}" if "comm" in row else "-"}
+    rows = ([cell(row) for cell in columns.values()] for row in data["rows"] if "efficiency" in row)
+    return [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "", *table(columns, rows)]
 
 
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,

@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import evidence
+from job import read_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOKENS = 16 * 256  # of one step
@@ -51,8 +52,7 @@ def pytorch_block(arguments):
 def scatterlm_block(arguments, folder):
     shutil.rmtree(folder / "runs", ignore_errors=True)
     run(arguments.binary, "train", folder / "speed.yaml")
-    lines = (folder / "runs/speed/metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["step_ms"] for line in lines]
+    return [line["step_ms"] for line in read_metrics(folder / "runs/speed")]
 
 
 def prepare(arguments, folder):

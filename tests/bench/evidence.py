@@ -25,6 +25,14 @@ def of_binary(binary):
             "sources": ["kernels", "lib", "app"], "source_hash": source_hash}
 
 
+def of_gpus(bench, binary, num_gpus):
+    """What a file of runs on GPUs says before its rows; ends the program as of_binary does."""
+    lines = versions(binary)
+    driver = subprocess.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1", shell=True, capture_output=True, text=True)
+    return {"bench": bench, "gpu": lines["GPU"], "num_gpus": num_gpus, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
+            "driver": driver.stdout.strip(), **of_binary(binary)}
+
+
 def cpu_name():
     found = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return found[1] if found else "unknown"

@@ -232,8 +232,7 @@ def main():
     if options.gpus < 2:
         parser.error("--gpus: at least 2")
     binary = options.binary.resolve()
-    origin, lines = evidence.of_binary(binary), evidence.versions(binary)
-    driver = subprocess.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1", shell=True, capture_output=True, text=True)
+    head = evidence.of_gpus("scaling", binary, options.gpus)
     rows, failed = [], False
     for part in options.part or PARTS:
         begin = time.monotonic()
@@ -247,8 +246,7 @@ def main():
                 rows.append({"part": part, "error": f"{type(error).__name__}: {error}"})
                 print(part, "failed:", rows[-1]["error"], flush=True)
         print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
-        evidence.write(options.out, {"bench": "scaling", "gpu": lines["GPU"], "num_gpus": options.gpus, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
-                                     "driver": driver.stdout.strip(), **origin, "rows": rows})
+        evidence.write(options.out, {**head, "rows": rows})
     sys.exit(failed)
 
 

@@ -14,9 +14,7 @@ index, or losses that do not agree.
 """
 import argparse
 import concurrent.futures
-import json
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +22,7 @@ import tempfile
 import time
 
 import evidence
+from job import read_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
@@ -44,10 +43,10 @@ def train(binary, folder, config, data, *sets):
     run_dir = tempfile.mkdtemp(dir=folder)
     run(binary, "train", f"configs/{config}.yaml", "--run-dir", f"{run_dir}/run", "--set", f"data.train={data}/train.bin", "--set",
         f"data.validation={data}/val.bin", *options)
-    lines = pathlib.Path(run_dir, "run/metrics.jsonl").read_text().splitlines()
+    metrics = read_metrics(f"{run_dir}/run")
     shutil.rmtree(run_dir)  # a checkpoint of 6 GB
     print(config, *sets, f"{time.monotonic() - begin:.0f} s", flush=True)
-    return [json.loads(line) for line in lines]
+    return metrics
 
 
 def steps(count):
@@ -109,10 +108,9 @@ def main():
     options = parser.parse_args()
     binary = options.binary.resolve()
     plain = options.plain.resolve()
-    origin, lines = evidence.of_binary(binary), evidence.versions(binary)
-    if evidence.of_binary(plain)["source_hash"] != origin["source_hash"]:
+    head = evidence.of_gpus("train", binary, num_gpus=1)
+    if evidence.of_binary(plain)["source_hash"] != head["source_hash"]:
         sys.exit(f"{plain} and {binary} are built from different sources")
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True)
 
     with tempfile.TemporaryDirectory() as folder:
         parts = [(compare_devices, binary), (compare_kernels, binary, plain, "quickstart")]
@@ -126,8 +124,7 @@ def main():
         print({key: value for key, value in row.items() if key not in ("losses", "validation")})
     if problems:
         sys.exit("\n".join(problems))
-    evidence.write(options.out, {"bench": "train", "gpu": lines["GPU"], "num_gpus": 1, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
-                                 "driver": driver.stdout.strip(), **origin, "rows": rows})
+    evidence.write(options.out, {**head, "rows": rows})
 
 
 if __name__ == "__main__":
