@@ -9,12 +9,17 @@ the quickstart's 3e-3 (reported only: a token whose two best experts are within 
 device, and at this rate the losses drift apart from there); 200 steps of the quickstart and of
 configs/moe_124m.yaml on the GPU in float32, in bfloat16 through the kernels, and in bfloat16 through plain LibTorch (mean difference to
 float32 over steps 100-200: at most twice that of plain LibTorch), configs/moa_moe_124m.yaml likewise; the whole quickstart, without
-token rounding and with it (at most 0.02 nats worse). Refuses a binary whose sources differ from the
-index, or losses that do not agree.
+token rounding and with it (at most 0.02 nats worse). Refuses a binary whose sources differ from the index. What does not agree is
+written too, under `problems`, and gives exit code 1.
+
+Runs go side by side, on all GPUs of the machine: losses count here, not speed.
 """
 import argparse
 import concurrent.futures
+import itertools
+import os
 import pathlib
+import queue
 import shutil
 import subprocess
 import sys
@@ -22,59 +27,76 @@ import tempfile
 import time
 
 import evidence
-from job import read_metrics
+from job import JobError, read_metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
 ROUNDING_TOLERANCE = 0.02  # nats
-problems = []  # what did not agree; with any, no file is written
+RUNS_PER_GPU = 5  # at a time
+problems = []  # what did not agree
 
 
-def run(binary, *args):
-    result = subprocess.run([str(binary), *map(str, args)], cwd=ROOT, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, args))}: exit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr}")
-    return result.stdout
+class Machine:
+    """Runs of the program, each on one GPU."""
 
+    def __init__(self, folder, data):
+        self.folder, self.data = folder, data
+        count = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.count("GPU ")
+        self.places = queue.Queue()
+        for _, gpu in itertools.product(range(RUNS_PER_GPU), range(count)):
+            self.places.put(gpu)
+        self.pool = concurrent.futures.ThreadPoolExecutor(64)  # more than there are parts and runs: parts wait for their runs
 
-def train(binary, folder, config, data, *sets):
-    """Lines of metrics.jsonl of a new run."""
-    options, begin = [part for key in sets for part in ("--set", key)], time.monotonic()
-    run_dir = tempfile.mkdtemp(dir=folder)
-    run(binary, "train", f"configs/{config}.yaml", "--run-dir", f"{run_dir}/run", "--set", f"data.train={data}/train.bin", "--set",
-        f"data.validation={data}/val.bin", *options)
-    metrics = read_metrics(f"{run_dir}/run")
-    shutil.rmtree(run_dir)  # a checkpoint of 6 GB
-    print(config, *sets, f"{time.monotonic() - begin:.0f} s", flush=True)
-    return metrics
+    def train(self, binary, config, *sets):
+        """Future of the lines of a new run's metrics.jsonl."""
+        return self.pool.submit(self._train, binary, config, *sets)
+
+    def _train(self, binary, config, *sets):
+        keys = [f"data.train={self.data}/train.bin", f"data.validation={self.data}/val.bin", *sets]
+        run_dir = tempfile.mkdtemp(dir=self.folder)
+        command = [str(binary), "train", f"configs/{config}.yaml", "--run-dir", f"{run_dir}/run"]
+        gpu = self.places.get()
+        begin = time.monotonic()
+        try:
+            result = subprocess.run(command + [part for key in keys for part in ("--set", key)], cwd=ROOT, capture_output=True, text=True,
+                                    env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})
+        finally:
+            self.places.put(gpu)
+        if result.returncode != 0:
+            raise JobError(f"{config} {sets}: exit code {result.returncode}\n{result.stdout[-2000:]}{result.stderr}")
+        metrics = read_metrics(f"{run_dir}/run")
+        shutil.rmtree(run_dir)  # a checkpoint of 6 GB
+        print(config, *sets, f"{time.monotonic() - begin:.0f} s", flush=True)
+        return metrics
 
 
 def steps(count):
     return ["train.tokens=0", f"train.steps={count}", "log.interval=1", "data.validation=null"]
 
 
-def compare_devices(folder, data, binary):
+def losses(future):
+    return [line["loss"] for line in future.result()]
+
+
+def compare_devices(machine, binary):
     """Rows of 50 steps in float32 on both devices, at both learning rates."""
-    rows = []
-    for rate in (1e-3, 3e-3):
-        for device in ("cpu", "cuda"):
-            metrics = train(binary, folder, "quickstart", data, *steps(50), f"train.device={device}", "train.dtype=float32", f"optim.lr={rate}")
-            rows.append({"run": "50 steps", "config": "quickstart", "lr": rate, "device": device, "dtype": "float32",
-                         "losses": [line["loss"] for line in metrics]})
-        cpu, gpu = rows[-2:]
+    runs = [(rate, device, machine.train(binary, "quickstart", *steps(50), f"train.device={device}", "train.dtype=float32", f"optim.lr={rate}"))
+            for rate in (1e-3, 3e-3) for device in ("cpu", "cuda")]
+    rows = [{"run": "50 steps", "config": "quickstart", "lr": rate, "device": device, "dtype": "float32", "losses": losses(future)}
+            for rate, device, future in runs]
+    for cpu, gpu in (rows[:2], rows[2:]):
         gpu["max_difference_to_cpu"] = max(abs(a - b) for a, b in zip(cpu["losses"], gpu["losses"], strict=True))
     if not rows[1]["max_difference_to_cpu"] < TOLERANCE:
         problems.append(f"float32 losses of CPU and GPU differ by {rows[1]['max_difference_to_cpu']:.2e}, more than {TOLERANCE}")
     return rows
 
 
-def compare_kernels(folder, data, binary, plain, config, *sets):
+def compare_kernels(machine, binary, plain, config, *sets):
     """Rows of 200 steps on the GPU: float32, the kernels, and plain LibTorch in bfloat16."""
-    rows = []
-    for run_name, program, dtype in (("float32", binary, "float32"), ("kernels", binary, "bfloat16"), ("plain", plain, "bfloat16")):
-        metrics = train(program, folder, config, data, *steps(200), "train.device=cuda", f"train.dtype={dtype}", *sets)
-        rows.append({"run": run_name, "config": config, "device": "cuda", "dtype": dtype,
-                     "peak_gib": metrics[-1]["mem_gib"], "losses": [line["loss"] for line in metrics]})
+    runs = [(name, dtype, machine.train(program, config, *steps(200), "train.device=cuda", f"train.dtype={dtype}", *sets))
+            for name, program, dtype in (("float32", binary, "float32"), ("kernels", binary, "bfloat16"), ("plain", plain, "bfloat16"))]
+    rows = [{"run": name, "config": config, "device": "cuda", "dtype": dtype, "peak_gib": future.result()[-1]["mem_gib"],
+             "losses": losses(future)} for name, dtype, future in runs]
     for row in rows[1:]:
         pairs = list(zip(rows[0]["losses"], row["losses"], strict=True))[100:]
         row["mean_difference_to_float32"] = sum(abs(a - b) for a, b in pairs) / len(pairs)
@@ -84,11 +106,12 @@ def compare_kernels(folder, data, binary, plain, config, *sets):
     return rows
 
 
-def compare_rounding(folder, data, binary):
+def compare_rounding(machine, binary):
     """The whole quickstart, with plain top-k and with experts that take full tiles; both evaluated with plain top-k."""
     rows = []
-    for rounding in ("none", "nearest"):
-        metrics = train(binary, folder, "quickstart", data, "train.device=cuda", f"model.router.rounding={rounding}")
+    runs = [(rounding, machine.train(binary, "quickstart", "train.device=cuda", f"model.router.rounding={rounding}")) for rounding in ("none", "nearest")]
+    for rounding, future in runs:
+        metrics = future.result()
         rows.append({"run": "quickstart", "config": "quickstart", "rounding": rounding, "device": "cuda", "dtype": "bfloat16", "steps": metrics[-1]["step"],
                      "validation": [[line["step"], line["val_loss"]] for line in metrics if line["val_loss"] is not None],
                      "peak_gib": metrics[-1]["mem_gib"]})
@@ -113,18 +136,18 @@ def main():
         sys.exit(f"{plain} and {binary} are built from different sources")
 
     with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(folder, options.data)
         parts = [(compare_devices, binary), (compare_kernels, binary, plain, "quickstart")]
         parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=4", "train.global_batch_tokens=4096", "optim.warmup_steps=20")
                   for config in ("moe_124m", "moa_moe_124m")]
         parts.append((compare_rounding, binary))
-        with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:  # side by side: losses count here, not speed
-            futures = [pool.submit(part, folder, options.data, *arguments) for part, *arguments in parts]
+        futures = [machine.pool.submit(part, machine, *arguments) for part, *arguments in parts]
         rows = [row for future in futures for row in future.result()]
     for row in rows:
         print({key: value for key, value in row.items() if key not in ("losses", "validation")})
+    evidence.write(options.out, {**head, "problems": problems, "rows": rows})
     if problems:
         sys.exit("\n".join(problems))
-    evidence.write(options.out, {**head, "rows": rows})
 
 
 if __name__ == "__main__":
