@@ -27,10 +27,10 @@ constexpr int kHopper = 90;
 
 /// Where the rows of each expert are; made by make_routing (kernels/routing.h), on the device.
 struct ExpertRows {
-  const int32_t* offsets_E1;       ///< [E+1] first row of each expert, then R
-  const int32_t* tile_offsets_E1;  ///< [E+1] exclusive sums of ceil(rows of e / 128)
-  int64_t num_experts;             ///< E
-  int64_t num_rows;                ///< R
+  const int32_t* offsets_E1;  ///< [E+1] first row of each expert, then R
+  int32_t* tiles_E3;    ///< [E+1] exclusive sums of ceil(rows of e / 128); [2] counters of the tiles begun, see schedule.h
+  int64_t num_experts;  ///< E
+  int64_t num_rows;     ///< R
 };
 
 /// C[m, :] = A[row(m), :] B[e(m)] for every row m.

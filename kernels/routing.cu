@@ -50,7 +50,7 @@ __device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t*
   __syncthreads();
   if (threadIdx.x >= 32) return;
   place_experts(
-      num_experts, p.args.offsets_E1, p.args.tile_offsets_E1, [&](int e) { return totals[e]; },
+      num_experts, p.args.offsets_E1, p.args.tiles_E3, [&](int e) { return totals[e]; },
       [&](int e, int row) { first[e] += row; });
 }
 

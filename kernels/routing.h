@@ -8,16 +8,16 @@ namespace scatterlm::kernels {
 
 /// Slot i = t K + j of token t. All int32. Rows of one expert ascend in slot.
 struct RoutingArgs {
-  const int32_t* ids_R;      ///< [R] expert of each slot, in 0..E-1 (not checked)
-  int64_t num_rows;          ///< R = T K, below 2^31
-  int64_t top_k;             ///< K
-  int64_t num_experts;       ///< E, at most 4096
-  int32_t* sorted_R;         ///< [R] slot of row m
-  int32_t* tokens_R;         ///< [R] token of row m: sorted / K
-  int32_t* inverse_R;        ///< [R] row of slot i
-  int32_t* offsets_E1;       ///< [E+1] first row of each expert, then R
-  int32_t* tile_offsets_E1;  ///< [E+1] exclusive sums of ceil(rows of e / 128), see grouped_gemm.h
-  void* workspace;           ///< routing_workspace_bytes()
+  const int32_t* ids_R;  ///< [R] expert of each slot, in 0..E-1 (not checked)
+  int64_t num_rows;      ///< R = T K, below 2^31
+  int64_t top_k;         ///< K
+  int64_t num_experts;   ///< E, at most 4096
+  int32_t* sorted_R;     ///< [R] slot of row m
+  int32_t* tokens_R;     ///< [R] token of row m: sorted / K
+  int32_t* inverse_R;    ///< [R] row of slot i
+  int32_t* offsets_E1;   ///< [E+1] first row of each expert, then R
+  int32_t* tiles_E3;     ///< [E+3] see grouped_gemm.h
+  void* workspace;       ///< routing_workspace_bytes()
 };
 
 int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts);

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kSelectWarps * 32) select_kernel(const __grid_
   }
   if (threadIdx.x < 32) {
     const auto count = [&](int e) { return rounded_count(p.args.counts_E[e], p.tokens); };
-    place_experts(p.experts, p.args.offsets_E1, p.args.tile_offsets_E1, count, [&](int e, int row) {
+    place_experts(p.experts, p.args.offsets_E1, p.args.tiles_E3, count, [&](int e, int row) {
       if (e != expert) return;
       own[0] = row;
       own[1] = count(e);

@@ -24,7 +24,7 @@ struct TokenRoundingArgs {
   int32_t* tokens_R;          ///< [R] token of each row
   int32_t* token_offsets_T1;  ///< [T+1] first slot of each token
   int32_t* offsets_E1;        ///< [E+1] first row of each expert
-  int32_t* tile_offsets_E1;   ///< [E+1] see grouped_gemm.h
+  int32_t* tiles_E3;          ///< [E+3] see grouped_gemm.h
   void* workspace;            ///< token_rounding_workspace_bytes(), aligned to 16
 };
 /// The workspace begins with the keys, uint32 [E, stride]: the higher, the sooner a pair is selected.

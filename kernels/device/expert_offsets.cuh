@@ -8,7 +8,7 @@ namespace scatterlm::kernels {
 /// visit(e, first row of e) for every expert; count(e) is its number of rows. One warp of each block calls; that of block 0
 /// also writes the offsets (grouped_gemm.h).
 template <class Count, class Visit>
-__device__ __forceinline__ void place_experts(int num_experts, int32_t* offsets_E1, int32_t* tile_offsets_E1, Count&& count,
+__device__ __forceinline__ void place_experts(int num_experts, int32_t* offsets_E1, int32_t* tiles_E3, Count&& count,
                                               Visit&& visit) {
   const int lane = threadIdx.x % 32;
   int rows = 0, tiles = 0;  // of the experts before this group of 32
@@ -26,13 +26,13 @@ __device__ __forceinline__ void place_experts(int num_experts, int32_t* offsets_
       visit(e, rows + row_sum - total);
       if (blockIdx.x == 0) {
         offsets_E1[e + 1] = rows + row_sum;
-        tile_offsets_E1[e + 1] = tiles + tile_sum;
+        tiles_E3[e + 1] = tiles + tile_sum;
       }
     }
     rows += __shfl_sync(~0u, row_sum, 31);
     tiles += __shfl_sync(~0u, tile_sum, 31);
   }
-  if (blockIdx.x == 0 && lane == 0) offsets_E1[0] = tile_offsets_E1[0] = 0;
+  if (blockIdx.x == 0 && lane == 0) offsets_E1[0] = tiles_E3[0] = tiles_E3[num_experts + 1] = tiles_E3[num_experts + 2] = 0;
 }
 
 }  // namespace scatterlm::kernels

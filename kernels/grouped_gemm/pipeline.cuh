@@ -19,7 +19,9 @@ struct Pipeline {
   static constexpr uint32_t kBarriers = kStaging + 2 * kStagingBytes;
   /// full and empty of each stage, two of each computing warpgroup's epilogue
   static constexpr uint32_t kTiles = kBarriers + kStages * 16 + 32;
-  static constexpr uint32_t kBytes = kTiles + kStages * 16;
+  static constexpr uint32_t kCounter = kTiles + kStages * 16;  ///< see tile_counter.cuh
+  static constexpr uint32_t kBytes = kCounter + 32;
+  static_assert(kCounter % 32 == 0);
   static_assert(kBytes <= 232448, "more shared memory than a block can have on sm_90");
 
   uint32_t base;
@@ -29,16 +31,17 @@ struct Pipeline {
   __device__ uint32_t staging(int warpgroup) const { return base + kStaging + warpgroup * kStagingBytes; }
   __device__ uint32_t full(int stage) const { return base + kBarriers + stage * 8; }
   __device__ uint32_t empty(int stage) const { return base + kBarriers + (kStages + stage) * 8; }
+  __device__ uint32_t counter() const { return base + kCounter; }
   __device__ uint32_t epilogue_barriers(int warpgroup) const { return base + kBarriers + kStages * 16 + warpgroup * 16; }
 
-  /// The tile that a stage belongs to, written before its first block is full; a row below 0: there are no more tiles.
-  __device__ void set_tile(int stage, const RowTile& tile) const {
-    store_shared(base + kTiles + stage * 16, uint4{static_cast<uint32_t>(tile.expert), static_cast<uint32_t>(tile.row),
-                                                   static_cast<uint32_t>(tile.row_end), static_cast<uint32_t>(tile.n_tile)});
+  /// The tile that a stage begins, four integers, written before the stage is full; an expert below 0: there are no more tiles.
+  template <class Tile>
+  __device__ void set_tile(int stage, const Tile& tile) const {
+    store_shared(base + kTiles + stage * 16, __builtin_bit_cast(uint4, tile));
   }
-  __device__ RowTile tile(int stage) const {
-    const uint4 x = load_shared(base + kTiles + stage * 16);
-    return {static_cast<int>(x.x), static_cast<int>(x.y), static_cast<int>(x.z), static_cast<int>(x.w)};
+  template <class Tile>
+  __device__ Tile tile(int stage) const {
+    return __builtin_bit_cast(Tile, load_shared(base + kTiles + stage * 16));
   }
 
   /// By one thread. A stage is full when thread 0 of the loaders has announced its bytes and they and the copies of
@@ -67,6 +70,15 @@ struct RingPosition {
   }
 };
 
+/// A stage without data that only says what comes: a tile without products, or the end. By every thread that loads.
+template <class Pipe, class Tile>
+__device__ void announce(const Pipe& pipe, const RingPosition<Pipe::kStages>& at, const Tile& tile) {
+  barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
+  if (threadIdx.x != 0) return;
+  pipe.set_tile(at.stage, tile);
+  barrier_arrive(pipe.full(at.stage));
+}
+
 /// This warpgroup's 64 rows of the tile, block after block of 64 k, in `acc`.
 template <class Pipe, Major kA, Major kB, int kCopyingThreads>
 class Accumulator {
@@ -74,12 +86,19 @@ class Accumulator {
   __device__ Accumulator(const Pipe& pipe, int warpgroup) : pipe_(pipe), a_offset_(warpgroup * kBytesPer64) {}
 
   /// What the loaders say of the stage to come.
-  __device__ RowTile next_tile() {
+  template <class Tile>
+  __device__ Tile next_tile() {
     barrier_wait(pipe_.full(at_.stage), at_.phase);
-    RowTile tile{};
-    if (threadIdx.x % 32 == 0) tile = pipe_.tile(at_.stage);  // read by the lane that lets go of the stage
-    for (int* word : {&tile.expert, &tile.row, &tile.row_end, &tile.n_tile}) *word = __shfl_sync(~0u, *word, 0);
-    return tile;
+    uint4 x{};
+    if (threadIdx.x % 32 == 0) x = pipe_.template tile<uint4>(at_.stage);  // read by the lane that lets go of the stage
+    for (uint32_t* word : {&x.x, &x.y, &x.z, &x.w}) *word = __shfl_sync(~0u, *word, 0);
+    return __builtin_bit_cast(Tile, x);
+  }
+
+  /// Of a tile without products: lets go of the stage that announced it.
+  __device__ void skip() {
+    release(at_.stage);
+    at_.advance();
   }
 
   /// Starts block `block` of a tile and lets go of the stage before, whose products are done by then.

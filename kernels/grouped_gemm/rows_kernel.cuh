@@ -1,10 +1,11 @@
 // Grouped GEMM over rows: C[m, :] = A[row(m), :] B[e(m)], tiles of 128 x 256, fp32 accumulators in registers.
 //
-// One block per multiprocessor walks tiles (schedule.h). Warpgroup 0 loads (rows_loader.cuh); warpgroups 1 and 2 compute 64
-// rows of the tile each. The epilogue is deferred: at the end of a tile its accumulators are rounded to bf16 in registers, and
-// its steps run between the first products of the next tile, in the shadow of the tensor cores. An exposed epilogue costs 7 %
-// (12 % with an activation). The loaders alone know the schedule and say with a stage which tile it begins: thirteen registers
-// less here, where a spilled one costs a trip to L2 (this and that made products with short rows 5 % faster).
+// One block per multiprocessor takes tiles as it comes (tile_counter.cuh). Warpgroup 0 loads (rows_loader.cuh); warpgroups 1
+// and 2 compute 64 rows of the tile each. The epilogue is deferred: at the end of a tile its accumulators are rounded to bf16
+// in registers, and its steps run between the first products of the next tile, in the shadow of the tensor cores. An exposed
+// epilogue costs 7 % (12 % with an activation). The loaders alone know the schedule and say with a stage which tile it begins:
+// thirteen registers less here, where a spilled one costs a trip to L2 (this and that made products with short rows 5 %
+// faster).
 #pragma once
 #include "kernels/grouped_gemm/epilogue.cuh"
 #include "kernels/grouped_gemm/pipeline.cuh"
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   uint32_t packed[64];  // a finished tile, waiting to be stored: two neighbouring columns in each
   bool waiting = false;
   const int beside = num_blocks > Epilogue::kSteps ? 1 : Epilogue::kMostBeside;  // steps of the epilogue beside a block of k
-  for (RowTile tile = accumulator.next_tile(); tile.row >= 0; tile = accumulator.next_tile()) {
+  RowTile tile;
+  while ((tile = accumulator.template next_tile<RowTile>()).expert >= 0) {
     int block = 0;
     float acc[128];  // inside the loop: declared outside, it goes to the stack
 #pragma unroll

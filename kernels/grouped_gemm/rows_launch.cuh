@@ -31,7 +31,7 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, const CUtensorMap&
   problem.a_rows_R = args.a_rows_R;
   problem.a_row_bytes = args.k * 2;
   problem.offsets_E1 = args.experts.offsets_E1;
-  problem.tile_offsets_E1 = args.experts.tile_offsets_E1;
+  problem.tiles_E3 = args.experts.tiles_E3;
   problem.num_experts = static_cast<int>(args.experts.num_experts);
   problem.n_tiles = static_cast<int>(ceil_div(args.n, columns_per_tile));
   problem.k = static_cast<int>(args.k);

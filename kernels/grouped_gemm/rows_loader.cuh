@@ -3,6 +3,7 @@
 // a row, and land where the copy engine would have put them. So no gathered copy of A ever is in memory.
 #pragma once
 #include "kernels/grouped_gemm/pipeline.cuh"
+#include "kernels/grouped_gemm/tile_counter.cuh"
 
 namespace scatterlm::kernels {
 
@@ -14,15 +15,14 @@ struct RowsProblem {
   const int32_t* a_rows_R;
   int64_t a_row_bytes;
   const int32_t* offsets_E1;
-  const int32_t* tile_offsets_E1;
+  int32_t* tiles_E3;
   int num_experts;
   int n_tiles;
   int k;
 
   __device__ int num_blocks() const { return (k + kBlockK - 1) / kBlockK; }
-  __device__ RowSchedule schedule() const {
-    return {offsets_E1, tile_offsets_E1, num_experts, n_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
-  }
+  __device__ RowSchedule schedule() const { return {offsets_E1, tiles_E3, num_experts, n_tiles}; }
+  __device__ int32_t* counters() const { return tiles_E3 + num_experts + 1; }
 };
 
 /// B [E, n, k]: kHalves boxes of 256 / kHalves rows. Two halves are the gate and the up rows of W1, so that a thread's
@@ -48,15 +48,6 @@ struct WeightTransposed {
   }
 };
 
-/// Behind the last tile, by every thread that loads.
-template <class Pipe>
-__device__ void announce_end(const Pipe& pipe, const RingPosition<Pipe::kStages>& at) {
-  barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
-  if (threadIdx.x != 0) return;
-  pipe.set_tile(at.stage, {.expert = 0, .row = -1, .row_end = 0, .n_tile = 0});
-  barrier_arrive(pipe.full(at.stage));
-}
-
 struct ContiguousRows {
   static constexpr int kCopyingThreads = 0;
   static constexpr int kLoaderRegisters = 24, kComputeRegisters = 240;
@@ -65,8 +56,11 @@ struct ContiguousRows {
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
     if (threadIdx.x != 0) return;
     RingPosition<Pipe::kStages> at;
-    RowTile tile;
-    for (auto schedule = p.schedule(); schedule.next(tile);) {
+    TileCounter<1> counter(p.counters(), pipe.counter());
+    counter.ask();
+    auto schedule = p.schedule();
+    for (RowTile tile; schedule.find(counter.take(), tile);) {
+      counter.ask();
       for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
         const uint32_t full = pipe.full(at.stage);
         barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
@@ -76,7 +70,8 @@ struct ContiguousRows {
         Weight::load(pipe.b(at.stage), p, full, tile, block);
       }
     }
-    announce_end(pipe, at);
+    counter.finish();
+    announce(pipe, at, RowTile{.expert = -1});
   }
 };
 
@@ -100,12 +95,18 @@ struct GatheredRows {
     };
 
     RingPosition<Pipe::kStages> at;
+    TileCounter<kCopyingThreads> counter(p.counters(), pipe.counter());
+    counter.ask();
     auto schedule = p.schedule();
     RowTile tile, coming;
-    bool more = schedule.next(coming);
-    if (more) load_indices(coming);
-    while (more) {
+    const auto take_next = [&] {
+      const bool more = schedule.find(counter.take(), coming);
+      if (more) load_indices(coming);
+      return more;
+    };
+    for (bool more = take_next(); more;) {
       tile = coming;
+      counter.ask();
       const char* from[kRowsPerThread];
       uint32_t inside = 0;
 #pragma unroll
@@ -127,13 +128,11 @@ struct GatheredRows {
         for (int j = 0; j < kRowsPerThread; ++j)
           copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, from[j] + block * 128, now >> j & 1 ? 16 : 0);
         barrier_arrive_after_copies(full);
-        if (block == p.num_blocks() - 1) {
-          more = schedule.next(coming);
-          if (more) load_indices(coming);
-        }
+        if (block == p.num_blocks() - 1) more = take_next();
       }
     }
-    announce_end(pipe, at);
+    counter.finish();
+    announce(pipe, at, RowTile{.expert = -1});
     barrier_arrive_after_copies(pipe.full(at.stage));
   }
 };

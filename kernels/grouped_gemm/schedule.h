@@ -1,4 +1,4 @@
-// Which tile a block computes next. Plain arithmetic on the device's offsets, the same on the host, where tests run it.
+// Which tile has which number. Plain arithmetic on the device's offsets, the same on the host, where tests run it.
 #pragma once
 #include <cstdint>
 
@@ -18,30 +18,26 @@ struct RowTile {
   int n_tile;   ///< tile in the columns
 };
 
-/// Tiles `first`, `first + step`, ... of all experts in order. Inside an expert tiles go down the rows in strips of kStrip row
-/// tiles, so that blocks which run together share columns of the weight and few rows: an expert that takes all tokens still
-/// works out of L2.
+/// Tiles of all experts in order. Inside an expert tiles go down the rows in strips of kStrip row tiles, so that blocks which
+/// run together share columns of the weight and few rows: an expert that takes all tokens still works out of L2.
 class RowSchedule {
  public:
   static constexpr int kStrip = 16;
 
-  SCATTERLM_HOST_DEVICE RowSchedule(const int32_t* offsets_E1, const int32_t* tile_offsets_E1, int num_experts, int n_tiles,
-                                    int first, int step)
+  SCATTERLM_HOST_DEVICE RowSchedule(const int32_t* offsets_E1, const int32_t* tiles_E3, int num_experts, int n_tiles)
       : offsets_(offsets_E1),
-        tile_offsets_(tile_offsets_E1),
+        tile_offsets_(tiles_E3),
         num_experts_(num_experts),
         n_tiles_(n_tiles),
-        next_(first),
-        step_(step),
-        total_(tile_offsets_E1[num_experts] * n_tiles) {
+        total_(tiles_E3[num_experts] * n_tiles) {
     enter(0);
   }
 
-  /// False when there are no more.
-  SCATTERLM_HOST_DEVICE bool next(RowTile& tile) {
-    if (next_ >= total_) return false;
-    if (next_ >= end_) find_expert();
-    int index = next_ - begin_, first_row_tile = 0, height = row_tiles_;
+  /// False when there is no tile of this number, which is not below the one of the last call.
+  SCATTERLM_HOST_DEVICE bool find(int number, RowTile& tile) {
+    if (number >= total_) return false;
+    if (number >= end_) find_expert(number);
+    int index = number - begin_, first_row_tile = 0, height = row_tiles_;
     if (row_tiles_ > kStrip) {
       const int strip = index / (kStrip * n_tiles_), left = row_tiles_ - strip * kStrip;
       index -= strip * kStrip * n_tiles_;
@@ -52,7 +48,6 @@ class RowSchedule {
     tile.n_tile = index / height;
     tile.row = offsets_[expert_] + (first_row_tile + index - tile.n_tile * height) * 128;
     tile.row_end = offsets_[expert_ + 1];
-    next_ += step_;
     return true;
   }
 
@@ -64,15 +59,15 @@ class RowSchedule {
     end_ = begin_ + row_tiles_ * n_tiles_;
   }
 
-  /// The expert of tile next_, behind the present one: mostly among the next few, otherwise by bisection.
-  SCATTERLM_HOST_DEVICE void find_expert() {
+  /// The expert of a tile behind those of the present one: mostly among the next few, otherwise by bisection.
+  SCATTERLM_HOST_DEVICE void find_expert(int number) {
     int low = expert_ + 1;
     for (const int near = low + 4; low < near && low < num_experts_; ++low)
-      if (next_ < tile_offsets_[low + 1] * n_tiles_) return enter(low);
+      if (number < tile_offsets_[low + 1] * n_tiles_) return enter(low);
     int high = num_experts_ - 1;
     while (low < high) {
       const int middle = (low + high) / 2;
-      if (next_ < tile_offsets_[middle + 1] * n_tiles_)
+      if (number < tile_offsets_[middle + 1] * n_tiles_)
         high = middle;
       else
         low = middle + 1;
@@ -82,7 +77,7 @@ class RowSchedule {
 
   const int32_t* offsets_;
   const int32_t* tile_offsets_;
-  int num_experts_, n_tiles_, next_, step_, total_;
+  int num_experts_, n_tiles_, total_;
   int expert_, row_tiles_, begin_, end_;  ///< the present expert and its tiles
 };
 
@@ -95,30 +90,25 @@ struct WgradTile {
 /// Tiles of all experts in order, down the columns of dW first, so that neighbours read the same rows of b.
 class WgradSchedule {
  public:
-  SCATTERLM_HOST_DEVICE WgradSchedule(const int32_t* offsets_E1, int num_experts, int m_tiles, int n_tiles, int first, int step)
-      : offsets_(offsets_E1),
-        m_tiles_(m_tiles),
-        n_tiles_(n_tiles),
-        next_(first),
-        step_(step),
-        total_(num_experts * m_tiles * n_tiles) {}
+  SCATTERLM_HOST_DEVICE WgradSchedule(const int32_t* offsets_E1, int num_experts, int m_tiles, int n_tiles)
+      : offsets_(offsets_E1), m_tiles_(m_tiles), n_tiles_(n_tiles), total_(num_experts * m_tiles * n_tiles) {}
 
-  SCATTERLM_HOST_DEVICE bool next(WgradTile& tile) {
-    if (next_ >= total_) return false;
+  /// False when there is no tile of this number.
+  SCATTERLM_HOST_DEVICE bool find(int number, WgradTile& tile) const {
+    if (number >= total_) return false;
     const int per_expert = m_tiles_ * n_tiles_;
-    tile.expert = next_ / per_expert;
-    const int index = next_ - tile.expert * per_expert;
+    tile.expert = number / per_expert;
+    const int index = number - tile.expert * per_expert;
     tile.n_tile = index / m_tiles_;
     tile.m_tile = index - tile.n_tile * m_tiles_;
     tile.row = offsets_[tile.expert];
     tile.row_end = offsets_[tile.expert + 1];
-    next_ += step_;
     return true;
   }
 
  private:
   const int32_t* offsets_;
-  int m_tiles_, n_tiles_, next_, step_, total_;
+  int m_tiles_, n_tiles_, total_;
 };
 
 }  // namespace scatterlm::kernels

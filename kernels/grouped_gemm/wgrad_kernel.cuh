@@ -7,6 +7,7 @@
 #pragma once
 #include "kernels/grouped_gemm/epilogue.cuh"
 #include "kernels/grouped_gemm/pipeline.cuh"
+#include "kernels/grouped_gemm/tile_counter.cuh"
 
 namespace scatterlm::kernels {
 
@@ -22,13 +23,16 @@ struct WgradParams {
   WgradOperand a, b;
   CUtensorMap dw;  ///< {n, m, E}, box of 128 bytes x 64 rows
   const int32_t* offsets_E1;
+  int32_t* counters;
   int num_experts, m_tiles, n_tiles;
   WgradOutput output;
   WgradUpdate update;
+};
 
-  __device__ WgradSchedule schedule() const {
-    return {offsets_E1, num_experts, m_tiles, n_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
-  }
+/// What the loaders say of a tile.
+struct WgradAnnounced {
+  int expert, m_tile, n_tile;
+  int num_blocks;  ///< of 64 rows; 0 for an expert without rows
 };
 
 using WgradPipe = Pipeline<4, 2 * Panels::kBytes>;
@@ -128,14 +132,30 @@ __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
   constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
   if (!kCopies && threadIdx.x != 0) return;
   RingPosition<WgradPipe::kStages> at;
-  WgradTile tile;
-  for (auto schedule = p.schedule(); schedule.next(tile);) {
+  TileCounter<kCopies ? 128 : 1> counter(p.counters, pipe.counter());
+  counter.ask();
+  const WgradSchedule schedule(p.offsets_E1, p.num_experts, p.m_tiles, p.n_tiles);
+  const auto announce_alone = [&](const WgradAnnounced& tile) {
+    announce(pipe, at, tile);
+    if constexpr (kCopies) barrier_arrive_after_copies(pipe.full(at.stage));
+    at.advance();
+  };
+  for (WgradTile tile; schedule.find(counter.take(), tile);) {
+    counter.ask();
+    const WgradAnnounced announced{tile.expert, tile.m_tile, tile.n_tile, (tile.row_end - tile.row + 63) / 64};
+    if (announced.num_blocks == 0) {
+      announce_alone(announced);
+      continue;
+    }
     LoadA a(p.a, tile.m_tile * 128, tile);
     LoadB b(p.b, tile.n_tile * kTileColumns, tile);
     for (int row = tile.row; row < tile.row_end; row += 64, at.advance()) {
       const uint32_t full = pipe.full(at.stage);
       barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
-      if (threadIdx.x == 0) barrier_arrive_expect(full, LoadA::kBulkBytes + LoadB::kBulkBytes);
+      if (threadIdx.x == 0) {
+        if (row == tile.row) pipe.set_tile(at.stage, announced);
+        barrier_arrive_expect(full, LoadA::kBulkBytes + LoadB::kBulkBytes);
+      }
       a.load(pipe.a(at.stage), full);
       if constexpr (kCopies) __syncwarp();
       b.load(pipe.b(at.stage), full);
@@ -145,6 +165,8 @@ __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
       }
     }
   }
+  counter.finish();
+  announce_alone({.expert = -1});
 }
 
 /// A warpgroup's 64 x 256 of a tile of dW, in panels of 64 rows x 128 bytes.
@@ -152,7 +174,7 @@ class WgradStore {
  public:
   __device__ WgradStore(const WgradParams& p, uint32_t staging, int warpgroup) : p_(p), panels_(staging, warpgroup) {}
 
-  __device__ void store(const WgradTile& tile, const float (&acc)[128]) {
+  __device__ void store(const WgradAnnounced& tile, const float (&acc)[128]) {
     if (p_.output == WgradOutput::kBf16) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -178,7 +200,7 @@ class WgradStore {
   }
 
   /// An expert without rows.
-  __device__ void store_zeros(const WgradTile& tile) {
+  __device__ void store_zeros(const WgradAnnounced& tile) {
     if (p_.update == WgradUpdate::kAdd) return;
     const uint32_t buffer = panels_.acquire(turn_++);
 #pragma unroll
@@ -192,7 +214,7 @@ class WgradStore {
   }
 
  private:
-  __device__ void send(const WgradTile& tile, uint32_t buffer, int column) {
+  __device__ void send(const WgradAnnounced& tile, uint32_t buffer, int column) {
     panels_.publish();
     if (panels_.leader()) {
       copy_out(tile, buffer, column);
@@ -200,7 +222,7 @@ class WgradStore {
     }
   }
 
-  __device__ void copy_out(const WgradTile& tile, uint32_t buffer, int column) {
+  __device__ void copy_out(const WgradAnnounced& tile, uint32_t buffer, int column) {
     const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + panels_.warpgroup() * 64;
     if (p_.update == WgradUpdate::kStore)
       tma_store(p_.dw, buffer, x, y, tile.expert);
@@ -232,19 +254,15 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   const int warpgroup = threadIdx.x / 128 - 1;
   Accumulator<WgradPipe, Major::kMN, Major::kMN, kCopies ? 128 : 0> accumulator(pipe, warpgroup);
   WgradStore out(params, pipe.staging(warpgroup), warpgroup);
-  auto schedule = params.schedule();
-  WgradTile tile, coming;
-  for (bool more = schedule.next(coming); more;) {
-    tile = coming;
-    const int num_blocks = (tile.row_end - tile.row + 63) / 64;
-    if (num_blocks == 0) {
+  WgradAnnounced tile;
+  while ((tile = accumulator.template next_tile<WgradAnnounced>()).expert >= 0) {
+    if (tile.num_blocks == 0) {
+      accumulator.skip();
       out.store_zeros(tile);
-      more = schedule.next(coming);
       continue;
     }
     float acc[128];
-    for (int block = 0; block < num_blocks; ++block) accumulator.step(acc, block);
-    more = schedule.next(coming);  // while the last products run
+    for (int block = 0; block < tile.num_blocks; ++block) accumulator.step(acc, block);
     accumulator.finish(acc);
     out.store(tile, acc);
   }

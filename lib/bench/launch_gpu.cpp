@@ -15,7 +15,7 @@ namespace {
 
 kernels::ExpertRows expert_rows(const MoeTensors& t) {
   return {.offsets_E1 = t.routing.offsets_E1.const_data_ptr<int32_t>(),
-          .tile_offsets_E1 = t.routing.tile_offsets_E1.const_data_ptr<int32_t>(),
+          .tiles_E3 = t.routing.tiles_E3.mutable_data_ptr<int32_t>(),
           .num_experts = t.in.shape.experts,
           .num_rows = t.in.shape.rows()};
 }
@@ -73,7 +73,7 @@ void make_routing(MoeTensors& t, cudaStream_t stream) {
                          .tokens_R = out(t.routing.tokens_R),
                          .inverse_R = out(t.routing.inverse_R),
                          .offsets_E1 = out(t.routing.offsets_E1),
-                         .tile_offsets_E1 = out(t.routing.tile_offsets_E1),
+                         .tiles_E3 = out(t.routing.tiles_E3),
                          .workspace = t.routing_workspace.mutable_data_ptr()},
                         stream);
 }
@@ -108,7 +108,7 @@ void allocate_on_gpu(MoeTensors& t) {
   t.routing.inverse_R = poisoned(rows);
   t.routing.offsets_E1 = poisoned(experts + 1);
   t.routing.tokens_R = poisoned(rows);
-  t.routing.tile_offsets_E1 = poisoned(experts + 1);
+  t.routing.tiles_E3 = poisoned(experts + 3);
   t.routing_workspace = at::empty({kernels::routing_workspace_bytes(rows, experts)}, t.in.ids_TK.options().dtype(at::kByte));
   t.dgates_partial = at::full({rows, kernels::dgates_partials(t.in.shape.width, ops::compute_capability(t.in.x_TD))},
                               std::numeric_limits<float>::quiet_NaN(), t.in.gates_TK.options());

@@ -47,11 +47,11 @@ void launch_on_cpu(MoeKernel kernel, MoeTensors& t) {
 std::vector<at::Tensor> plain_routing(const MoeTensors& t) {
   const auto routing = ops::ref::make_routing(t.in.ids_TK, t.in.shape.experts);
   std::vector<at::Tensor> made = {routing.sorted_R, routing.inverse_R, routing.offsets_E1};
-  if (!t.routing.tile_offsets_E1.defined()) return made;
+  if (!t.routing.tiles_E3.defined()) return made;
   constexpr int64_t kTileRows = 128;
   const auto tiles = at::floor_divide(routing.offsets_E1.diff() + (kTileRows - 1), kTileRows);
   made.push_back(at::floor_divide(routing.sorted_R, t.in.shape.top_k));
-  made.push_back(at::cat({at::zeros({1}, tiles.options()), tiles.cumsum(0, at::kInt)}));
+  made.push_back(at::cat({at::zeros({1}, tiles.options()), tiles.cumsum(0, at::kInt), at::zeros({2}, tiles.options())}));
   return made;
 }
 
@@ -95,7 +95,7 @@ std::vector<at::Tensor> outputs(MoeKernel kernel, const MoeTensors& t) {
   switch (kernel) {
     case MoeKernel::kRouting: {
       std::vector<at::Tensor> made = {t.routing.sorted_R, t.routing.inverse_R, t.routing.offsets_E1};
-      if (t.routing.tile_offsets_E1.defined()) made.insert(made.end(), {t.routing.tokens_R, t.routing.tile_offsets_E1});
+      if (t.routing.tiles_E3.defined()) made.insert(made.end(), {t.routing.tokens_R, t.routing.tiles_E3});
       return made;
     }
     case MoeKernel::kUp: return {t.h, t.act};

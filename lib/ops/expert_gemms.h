@@ -16,9 +16,8 @@ inline bool kernels_take(const at::Tensor& x) {
 
 /// The routing as the kernels see it, and where they run.
 struct ExpertGemms {
-  ExpertGemms(const at::Tensor& x, const at::Tensor& offsets_E1, const at::Tensor& tile_offsets_E1, int64_t num_rows)
-      : experts{offsets_E1.const_data_ptr<int32_t>(), tile_offsets_E1.const_data_ptr<int32_t>(), offsets_E1.size(0) - 1,
-                num_rows},
+  ExpertGemms(const at::Tensor& x, const at::Tensor& offsets_E1, const at::Tensor& tiles_E3, int64_t num_rows)
+      : experts{offsets_E1.const_data_ptr<int32_t>(), tiles_E3.mutable_data_ptr<int32_t>(), offsets_E1.size(0) - 1, num_rows},
         sms(num_sms(x)),
         capability(compute_capability(x)),
         stream(current_stream(x)) {}

@@ -20,15 +20,14 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
                             const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
                             const at::Tensor& tokens_R, const at::Tensor& inverse_R, const at::Tensor& offsets_E1,
-                            const at::Tensor& tile_offsets_E1, const TokenSlots& slots, int64_t kind) {
+                            const at::Tensor& tiles_E3, const TokenSlots& slots, int64_t kind) {
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
-    const ExpertGemms gemms(x_TD, offsets_E1, tile_offsets_E1, rows);
+    const ExpertGemms gemms(x_TD, offsets_E1, tiles_E3, rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
     auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
     kernels::grouped_gemm_activation_fwd(gemms.times(x_TD, tokens, w1, width), static_cast<kernels::Activation>(kind),
                                          h.mutable_data_ptr(), act_RF.mutable_data_ptr(), gemms.stream);
-    ctx->save_for_backward(
-        {x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tile_offsets_E1, slots.offsets_T1});
+    ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3, slots.offsets_T1});
     ctx->saved_data["kind"] = kind;
     ctx->saved_data["h"] = std::move(h);
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
@@ -79,14 +78,14 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
 }  // namespace
 
 bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing) {
-  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tile_offsets_E1.defined();
+  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tiles_E3.defined();
 }
 
 at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                               const Routing& routing, Activation kind) {
   const c10::DeviceGuard guard(x_TD.device());
   return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
-                             routing.inverse_R, routing.offsets_E1, routing.tile_offsets_E1,
+                             routing.inverse_R, routing.offsets_E1, routing.tiles_E3,
                              TokenSlots(gates_TK.size(-1), routing.token_offsets_T1), static_cast<int64_t>(kind));
 }
 

@@ -33,14 +33,13 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& gates_TK, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
-                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, const at::Tensor& tile_offsets_E1,
+                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, const at::Tensor& tiles_E3,
                             bool tokens_in, bool tokens_out) {
-    ctx->save_for_backward(
-        {x, weight, gates_TK.value_or(at::Tensor()), sorted_R, tokens_R, inverse_R, offsets_E1, tile_offsets_E1});
+    ctx->save_for_backward({x, weight, gates_TK.value_or(at::Tensor()), sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3});
     ctx->saved_data["tokens_in"] = tokens_in;
     ctx->saved_data["tokens_out"] = tokens_out;
     const int64_t rows = sorted_R.size(0), width = weight.size(1);
-    const ExpertGemms gemms(x, offsets_E1, tile_offsets_E1, rows);
+    const ExpertGemms gemms(x, offsets_E1, tiles_E3, rows);
     const Lists lists(x, sorted_R, tokens_R, tokens_in, tokens_out, gates_TK.has_value());
     auto y = at::empty({rows, width}, x.options());
     auto product = gemms.times(x, lists.in, weight, width);
@@ -93,14 +92,14 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
 }  // namespace
 
 bool kernels_take_parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing) {
-  return kernels_take(x) && kernels_take(weight) && weight.size(1) % 8 == 0 && routing.tile_offsets_E1.defined();
+  return kernels_take(x) && kernels_take(weight) && weight.size(1) % 8 == 0 && routing.tiles_E3.defined();
 }
 
 at::Tensor parallel_linear_on_kernels(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
                                       RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
   const c10::DeviceGuard guard(x.device());
   return KernelParallelLinear::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
-                                     routing.offsets_E1, routing.tile_offsets_E1, in_order == RowOrder::kToken,
+                                     routing.offsets_E1, routing.tiles_E3, in_order == RowOrder::kToken,
                                      out_order == RowOrder::kToken);
 }
 

@@ -48,7 +48,7 @@ void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
   routing.tokens_R = empty(rows);
   routing.inverse_R = empty(rows);
   routing.offsets_E1 = empty(num_experts + 1);
-  routing.tile_offsets_E1 = empty(num_experts + 1);
+  routing.tiles_E3 = empty(num_experts + 3);
   const auto workspace = at::empty({kernels::routing_workspace_bytes(rows, num_experts)}, ids_TK.options().dtype(at::kByte));
   const auto data = [](const at::Tensor& x) { return x.mutable_data_ptr<int32_t>(); };
   kernels::make_routing({.ids_R = ids_TK.const_data_ptr<int32_t>(),
@@ -59,7 +59,7 @@ void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
                          .tokens_R = data(routing.tokens_R),
                          .inverse_R = data(routing.inverse_R),
                          .offsets_E1 = data(routing.offsets_E1),
-                         .tile_offsets_E1 = data(routing.tile_offsets_E1),
+                         .tiles_E3 = data(routing.tiles_E3),
                          .workspace = workspace.mutable_data_ptr()},
                         current_stream(ids_TK));
 }

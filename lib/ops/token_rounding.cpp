@@ -73,7 +73,8 @@ Routing make_lists(const at::Tensor& selected_TE, const at::Tensor& rounded_E, i
   routing.inverse_R = scatter_list(itself_R, slots_of_pair, rows_of_pair).to(at::kInt);
   routing.tokens_R = scatter_list(zero_R, rows_of_pair, at::floor_divide(pair, experts)).to(at::kInt);
   routing.offsets_E1 = offsets_of(rounded_E);
-  routing.tile_offsets_E1 = offsets_of(at::floor_divide(rounded_E + kRoundingTile - 1, kRoundingTile));
+  const auto tiles_E1 = offsets_of(at::floor_divide(rounded_E + kRoundingTile - 1, kRoundingTile));
+  routing.tiles_E3 = at::cat({tiles_E1, at::zeros({2}, tiles_E1.options())});
   routing.token_offsets_T1 = offsets_of(selected_TE.sum(1));
   return routing;
 }
@@ -97,7 +98,7 @@ class KernelTokenRounding : public torch::autograd::Function<KernelTokenRounding
                .inverse_R = empty(bound),
                .offsets_E1 = empty(experts + 1),
                .tokens_R = empty(bound),
-               .tile_offsets_E1 = empty(experts + 1),
+               .tiles_E3 = empty(experts + 3),
                .token_offsets_T1 = empty(tokens + 1)};
     const auto experts_R = empty(bound);
     auto gates_R = at::empty({bound}, gates_TK.options());
@@ -113,7 +114,7 @@ class KernelTokenRounding : public torch::autograd::Function<KernelTokenRounding
                                     .tokens_R = data(routing.tokens_R),
                                     .token_offsets_T1 = data(routing.token_offsets_T1),
                                     .offsets_E1 = data(routing.offsets_E1),
-                                    .tile_offsets_E1 = data(routing.tile_offsets_E1)};
+                                    .tiles_E3 = data(routing.tiles_E3)};
     const auto workspace = at::empty({kernels::token_rounding_workspace_bytes(args)}, ids_TK.options().dtype(at::kByte));
     args.workspace = workspace.mutable_data_ptr();
     kernels::token_rounding_fwd(args, current_stream(logits_TE));

@@ -59,6 +59,7 @@ TEST_CASE("grouped_gemm_activation_fwd: values", KERNEL_TAGS) {
   const Buffer<int32_t> tokens(layer.tokens);
   grouped_gemm_activation_fwd({device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability}, kind,
                               h.data(), act.data(), nullptr);
+  REQUIRE(device.is_as_before(layer.experts));
   const auto expected =
       oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w1, layer.halves * shape.width, shape.model, false);
   REQUIRE(rounding_errors(h.host(), expected) < 1.2);
@@ -78,6 +79,7 @@ TEST_CASE("grouped_gemm_activation_bwd: values", KERNEL_TAGS) {
   const Buffer<float> gates(layer.gates), partial(layer.rows * dgates_partials(shape.width, capability));
   grouped_gemm_activation_bwd({device.rows, d_out.data(), tokens.data(), w2.data(), shape.width, shape.model, 3, capability},
                               kind, {h.data(), act_gated.data(), gates.data(), sorted.data(), partial.data()}, nullptr);
+  REQUIRE(device.is_as_before(layer.experts));
 
   auto da = oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w2, shape.width, shape.model, true);
   for (auto& value : da) value = oracle::round_bf16(value);

@@ -128,14 +128,16 @@ struct Experts {
   explicit Experts(const std::vector<int>& counts) : counts(counts) {
     for (const int count : counts) {
       offsets.push_back(offsets.back() + count);
-      tile_offsets.push_back(tile_offsets.back() + (count + kTileRows - 1) / kTileRows);
+      tiles.push_back(tiles.back() + (count + kTileRows - 1) / kTileRows);
     }
+    tiles.insert(tiles.end(), {0, 0});
   }
   int num_experts() const { return static_cast<int>(counts.size()); }
   int num_rows() const { return offsets.back(); }
+  int num_tiles() const { return tiles[counts.size()]; }
 
   std::vector<int> counts;
-  std::vector<int32_t> offsets{0}, tile_offsets{0};
+  std::vector<int32_t> offsets{0}, tiles{0};  ///< as in ExpertRows
 };
 
 /// Empty experts first, last and between, tile edges, one row.
@@ -147,9 +149,12 @@ inline std::vector<Experts> expert_tables() {
 struct DeviceExperts {
   explicit DeviceExperts(const Experts& experts)
       : offsets(experts.offsets),
-        tile_offsets(experts.tile_offsets),
-        rows{offsets.data(), tile_offsets.data(), experts.num_experts(), experts.num_rows()} {}
-  Buffer<int32_t> offsets, tile_offsets;
+        tiles(experts.tiles),
+        rows{offsets.data(), tiles.data(), experts.num_experts(), experts.num_rows()} {}
+  /// Kernels leave the counters at zero for the next one.
+  bool is_as_before(const Experts& experts) const { return offsets.host() == experts.offsets && tiles.host() == experts.tiles; }
+
+  Buffer<int32_t> offsets, tiles;
   ExpertRows rows;
 };
 

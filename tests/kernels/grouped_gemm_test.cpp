@@ -35,6 +35,7 @@ std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs&
   const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
   gemm({device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability}, c.data(),
        nullptr);
+  REQUIRE(device.is_as_before(experts));
   return c.host();
 }
 

@@ -46,7 +46,7 @@ TEST_CASE("routing: a stable sort by expert", KERNEL_TAGS) {
   const auto ids = c.ids();
   const size_t rows = ids.size();
   const Buffer<int32_t> ids_R(ids), sorted(rows), tokens(rows), inverse(rows), offsets(size_t(c.experts) + 1),
-      tiles(size_t(c.experts) + 1);
+      tiles(size_t(c.experts) + 3);
   const Buffer<char> workspace(static_cast<size_t>(routing_workspace_bytes(int64_t(rows), c.experts)));
   make_routing({ids_R.data(), int64_t(rows), c.top_k, c.experts, sorted.data(), tokens.data(), inverse.data(), offsets.data(),
                 tiles.data(), workspace.data()},
@@ -65,7 +65,7 @@ TEST_CASE("routing: a stable sort by expert", KERNEL_TAGS) {
   REQUIRE(tokens.host() == token);
   REQUIRE(inverse.host() == row);
   REQUIRE(offsets.host() == experts.offsets);
-  REQUIRE(tiles.host() == experts.tile_offsets);
+  REQUIRE(tiles.host() == experts.tiles);
 }
 
 TEST_CASE("routing: limits", KERNEL_TAGS) {

@@ -27,8 +27,9 @@ TEST_CASE("row schedule: every tile of every expert once", "[kernels]") {
   const int n_tiles = GENERATE(1, 3, 8), blocks = GENERATE(1, 7, 132);
   std::map<std::tuple<int, int, int>, int> seen;  // expert, row, column tile
   for (int block = 0; block < blocks; ++block) {
-    RowSchedule schedule(experts.offsets.data(), experts.tile_offsets.data(), experts.num_experts(), n_tiles, block, blocks);
-    for (RowTile tile; schedule.next(tile);) {
+    RowSchedule schedule(experts.offsets.data(), experts.tiles.data(), experts.num_experts(), n_tiles);
+    RowTile tile;
+    for (int number = block; schedule.find(number, tile); number += blocks) {
       REQUIRE(tile.row_end == experts.offsets[tile.expert + 1]);
       REQUIRE((tile.row - experts.offsets[tile.expert]) % kTileRows == 0);
       REQUIRE(tile.row >= experts.offsets[tile.expert]);
@@ -38,20 +39,20 @@ TEST_CASE("row schedule: every tile of every expert once", "[kernels]") {
       ++seen[{tile.expert, tile.row, tile.n_tile}];
     }
   }
-  REQUIRE(seen.size() == size_t(experts.tile_offsets.back()) * n_tiles);
+  REQUIRE(seen.size() == size_t(experts.num_tiles()) * n_tiles);
   for (const auto& [tile, times] : seen) REQUIRE(times == 1);
 }
 
 TEST_CASE("row schedule: blocks that run together share columns of the weight", "[kernels]") {
   const Experts experts({100000});
-  RowSchedule schedule(experts.offsets.data(), experts.tile_offsets.data(), 1, 8, 0, 1);
+  RowSchedule schedule(experts.offsets.data(), experts.tiles.data(), 1, 8);
   RowTile tile;
   for (int i = 0; i < RowSchedule::kStrip; ++i) {
-    REQUIRE(schedule.next(tile));
+    REQUIRE(schedule.find(i, tile));
     REQUIRE(tile.n_tile == 0);
     REQUIRE(tile.row == i * kTileRows);
   }
-  REQUIRE(schedule.next(tile));
+  REQUIRE(schedule.find(RowSchedule::kStrip, tile));
   REQUIRE(tile.n_tile == 1);
   REQUIRE(tile.row == 0);
 }
@@ -61,8 +62,9 @@ TEST_CASE("wgrad schedule: every tile once, empty experts too", "[kernels]") {
   const int m_tiles = GENERATE(1, 5), n_tiles = GENERATE(1, 3), blocks = GENERATE(1, 132);
   std::map<std::tuple<int, int, int>, int> seen;
   for (int block = 0; block < blocks; ++block) {
-    WgradSchedule schedule(experts.offsets.data(), experts.num_experts(), m_tiles, n_tiles, block, blocks);
-    for (WgradTile tile; schedule.next(tile);) {
+    WgradSchedule schedule(experts.offsets.data(), experts.num_experts(), m_tiles, n_tiles);
+    WgradTile tile;
+    for (int number = block; schedule.find(number, tile); number += blocks) {
       REQUIRE(tile.row == experts.offsets[tile.expert]);
       REQUIRE(tile.row_end == experts.offsets[tile.expert + 1]);
       ++seen[{tile.expert, tile.m_tile, tile.n_tile}];

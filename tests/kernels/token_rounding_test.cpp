@@ -83,7 +83,7 @@ void require_keys(const Case& c, const Router& router, const std::vector<uint32_
 
 struct Lists {
   std::vector<float> gates;
-  std::vector<int32_t> experts, inverse, sorted, tokens, token_offsets, offsets{0}, tile_offsets{0};
+  std::vector<int32_t> experts, inverse, sorted, tokens, token_offsets, offsets{0}, tiles{0};
 };
 
 Lists expected_lists(const Case& c, const Router& router, const std::vector<uint32_t>& keys, int padded, size_t num_slots) {
@@ -120,8 +120,9 @@ Lists expected_lists(const Case& c, const Router& router, const std::vector<uint
       lists.inverse[slot] = row++;
     }
     lists.offsets.push_back(row);
-    lists.tile_offsets.push_back(lists.tile_offsets.back() + (int(tokens_of[e].size()) + 127) / 128);
+    lists.tiles.push_back(lists.tiles.back() + (int(tokens_of[e].size()) + 127) / 128);
   }
+  lists.tiles.insert(lists.tiles.end(), {0, 0});
   return lists;
 }
 
@@ -137,7 +138,7 @@ TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TA
   const size_t num_slots = std::min(c.tokens * c.experts, c.tokens * c.top_k + c.experts * 64);
   const Buffer<float> logits(router.logits), gates(router.gates), gates_R(num_slots);
   const Buffer<int32_t> ids(router.ids), counts(router.counts), experts_R(num_slots), inverse(num_slots), sorted(num_slots),
-      tokens(num_slots), token_offsets(size_t(c.tokens) + 1), offsets(size_t(c.experts) + 1), tiles(size_t(c.experts) + 1);
+      tokens(num_slots), token_offsets(size_t(c.tokens) + 1), offsets(size_t(c.experts) + 1), tiles(size_t(c.experts) + 3);
   TokenRoundingArgs args{.router = {.logits_TE = logits.data(),
                                     .num_tokens = c.tokens,
                                     .num_experts = c.experts,
@@ -157,7 +158,7 @@ TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TA
                          .tokens_R = tokens.data(),
                          .token_offsets_T1 = token_offsets.data(),
                          .offsets_E1 = offsets.data(),
-                         .tile_offsets_E1 = tiles.data(),
+                         .tiles_E3 = tiles.data(),
                          .workspace = nullptr};
   const Buffer<uint32_t> workspace(size_t(token_rounding_workspace_bytes(args)) / 4);
   args.workspace = workspace.data();
@@ -168,7 +169,7 @@ TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TA
   require_keys(c, router, keys, padded);
   const Lists lists = expected_lists(c, router, keys, padded, num_slots);
   REQUIRE(offsets.host() == lists.offsets);
-  REQUIRE(tiles.host() == lists.tile_offsets);
+  REQUIRE(tiles.host() == lists.tiles);
   REQUIRE(token_offsets.host() == lists.token_offsets);
   REQUIRE(tokens.host() == lists.tokens);
   REQUIRE(sorted.host() == lists.sorted);

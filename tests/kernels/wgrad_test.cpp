@@ -49,6 +49,7 @@ std::vector<T> run(const Problem& p, WgradUpdate update, const std::vector<T>& b
                       .num_sms = 3,
                       .compute_capability = capability},
                      nullptr);
+  REQUIRE(device.is_as_before(p.experts));
   return dw.host();
 }
 

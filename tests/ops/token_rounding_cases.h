@@ -86,7 +86,7 @@ inline void require_lists(const ops::RoundedRouting& out, const at::Tensor& sele
   REQUIRE(out.routing.num_experts == experts);
   REQUIRE(rows <= bound);
   REQUIRE(to_vector(out.routing.offsets_E1) == offsets);
-  REQUIRE(to_vector(out.routing.tile_offsets_E1) == tiles);
+  REQUIRE(to_vector(out.routing.tiles_E3) == tiles);
   REQUIRE(to_vector(out.routing.token_offsets_T1) == token_offsets);
   REQUIRE(to_vector(out.routing.tokens_R) == token);
   REQUIRE(to_vector(out.routing.sorted_R) == sorted);

@@ -16,7 +16,7 @@ struct RowsParams {
   const int32_t* a_rows_R;  ///< nullptr: expert order
   const void* b;
   const int32_t* offsets_E1;
-  const int32_t* tile_offsets_E1;
+  const int32_t* tiles_E3;
   int num_experts, n_tiles, n, k;
   Epilogue epilogue;
 };
@@ -48,10 +48,9 @@ template <class Weight, class Epilogue>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) rows_kernel(const __grid_constant__ RowsParams<Epilogue> p) {
   const uint32_t shared = shared_address(dynamic_shared<void>());
   const int num_blocks = (p.k + kBlockK - 1) / kBlockK;
-  RowSchedule schedule(p.offsets_E1, p.tile_offsets_E1, p.num_experts, p.n_tiles, static_cast<int>(blockIdx.x),
-                       static_cast<int>(gridDim.x));
+  RowSchedule schedule(p.offsets_E1, p.tiles_E3, p.num_experts, p.n_tiles);
   RowTile tile;
-  while (schedule.next(tile)) {
+  for (int number = blockIdx.x; schedule.find(number, tile); number += gridDim.x) {
     RowsAlongK<AsA, kRows> a(p.a, p.k, [&](int i) {
       const int row = min(tile.row + i, tile.row_end - 1);
       return p.a_rows_R ? __ldg(p.a_rows_R + row) : row;
@@ -76,7 +75,7 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, int columns_per_ti
                                     .a_rows_R = args.a_rows_R,
                                     .b = args.b,
                                     .offsets_E1 = args.experts.offsets_E1,
-                                    .tile_offsets_E1 = args.experts.tile_offsets_E1,
+                                    .tiles_E3 = args.experts.tiles_E3,
                                     .num_experts = static_cast<int>(args.experts.num_experts),
                                     .n_tiles = static_cast<int>(n_tiles),
                                     .n = static_cast<int>(args.n),

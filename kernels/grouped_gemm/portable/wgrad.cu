@@ -31,10 +31,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
   const WgradArgs& args = p.args;
   const int m = static_cast<int>(args.m), n = static_cast<int>(args.n);
   const uint32_t shared = shared_address(dynamic_shared<void>());
-  WgradSchedule schedule(args.experts.offsets_E1, static_cast<int>(args.experts.num_experts), p.m_tiles, p.n_tiles,
-                         static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  const WgradSchedule schedule(args.experts.offsets_E1, static_cast<int>(args.experts.num_experts), p.m_tiles, p.n_tiles);
   WgradTile tile;
-  while (schedule.next(tile)) {
+  for (int number = blockIdx.x; schedule.find(number, tile); number += gridDim.x) {
     if (tile.row == tile.row_end && args.update == WgradUpdate::kAdd) continue;
     const int first_row = tile.m_tile * kRows, first_column = tile.n_tile * kColumns;
     RowsAsK<AsA, kRows> a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
