@@ -54,6 +54,8 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
     if (report) report->untrained(loss, total);
   }
   StepClock clock;
+  run.comm.take_times();      // what starting took does not count
+  CommTimes since_last_line;  // collectives that ended beside other work than steps
   while (trainer.steps() < total) {
     trainer.step();
     run.saver.check();
@@ -67,7 +69,8 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
 
     auto line = trainer.report();  // waits for the device
     line.step_ms = clock.mean_ms();
-    if (const auto times = run.comm.take_times(); run.comm.world() > 1) line.comm = times / static_cast<double>(clock.steps());
+    since_last_line = since_last_line + run.comm.take_times();
+    if (run.comm.world() > 1) line.comm = since_last_line / static_cast<double>(clock.steps());
     line.save_stall_ms = run.saver.take_stall_ms();
     if (evaluating) line.val_loss = run.validation_loss();
     if (report) report->step(line);
@@ -86,7 +89,8 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
       return kExitRestart;
     }
     clock.restart();
-    run.comm.take_times();  // nor do those of evaluating and saving count
+    since_last_line = run.comm.take_times();
+    since_last_line.exposed_ms = 0;  // nothing but steps moves gradients and parameters, but evaluating and saving wait too
   }
   if (report) report->summary();
   return kExitDone;

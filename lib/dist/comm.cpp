@@ -33,6 +33,11 @@ CommTimes CommTimes::operator/(double count) const {
   return {exposed_ms / count, part(reduce_scatter), part(all_gather)};
 }
 
+CommTimes CommTimes::operator+(const CommTimes& other) const {
+  const auto sum = [](const Moved& a, const Moved& b) { return Moved{a.ms + b.ms, a.link_bytes + b.link_bytes}; };
+  return {exposed_ms + other.exposed_ms, sum(reduce_scatter, other.reduce_scatter), sum(all_gather, other.all_gather)};
+}
+
 std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>(); }
 
 std::unique_ptr<Comm> make_comm(const CommOptions& options) {

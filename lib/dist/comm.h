@@ -23,6 +23,7 @@ struct CommTimes {
   Moved reduce_scatter, all_gather;
 
   CommTimes operator/(double count) const;
+  CommTimes operator+(const CommTimes& other) const;
 };
 
 /// Collectives over the data-parallel ranks, on contiguous tensors of fp32, bf16, fp64 or int64. All ranks

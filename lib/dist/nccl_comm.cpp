@@ -68,12 +68,16 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Collectives of one lane run in order, those of two side by side.
+/// Collectives of one lane run in order, those of two side by side. Their blocks go before those of waiting computations.
 struct Lane {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
 
-  Lane() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate"); }
+  Lane() {
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+  }
   ~Lane() { cudaStreamDestroy(stream); }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

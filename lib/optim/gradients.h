@@ -15,9 +15,8 @@ namespace scatterlm {
 /// the sum of its slice. Units go in the order last to first on every rank, whatever the order in which they become ready.
 ///
 ///   parallel.zero 0, 1   one gradient buffer per unit, reduced in the last micro-batch of a step; 0 then gathers the slices
-///   parallel.zero 2      a buffer only from the reduction of the unit above, or a first gradient, to the unit's own reduction,
-///   in
-///                        each micro-batch; slices add up
+///   parallel.zero 2      a buffer only from the reduction of the unit above, or a first gradient, to the unit's own reduction;
+///                        in each micro-batch, and slices add up
 ///
 /// One rank keeps its gradients where they are.
 class Gradients {
