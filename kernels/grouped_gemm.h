@@ -19,7 +19,7 @@
 
 namespace scatterlm::kernels {
 
-/// Rows of a tile of grouped GEMMs over rows, the unit of tile_offsets.
+/// Rows of a tile of grouped GEMMs over rows, the unit of tiles_E3.
 constexpr int kTileRows = 128;
 
 /// The compute capability 9.0.
