@@ -34,7 +34,7 @@ struct Pipeline {
   __device__ uint32_t counter() const { return base + kCounter; }
   __device__ uint32_t epilogue_barriers(int warpgroup) const { return base + kBarriers + kStages * 16 + warpgroup * 16; }
 
-  /// The tile that a stage begins, four integers, written before the stage is full; an expert below 0: there are no more tiles.
+  /// The tile that a stage begins, four integers, written before the stage is full.
   template <class Tile>
   __device__ void set_tile(int stage, const Tile& tile) const {
     store_shared(base + kTiles + stage * 16, __builtin_bit_cast(uint4, tile));
@@ -89,10 +89,11 @@ class Accumulator {
   template <class Tile>
   __device__ Tile next_tile() {
     barrier_wait(pipe_.full(at_.stage), at_.phase);
-    uint4 x{};
-    if (threadIdx.x % 32 == 0) x = pipe_.template tile<uint4>(at_.stage);  // read by the lane that lets go of the stage
-    for (uint32_t* word : {&x.x, &x.y, &x.z, &x.w}) *word = __shfl_sync(~0u, *word, 0);
-    return __builtin_bit_cast(Tile, x);
+    Tile tile{};
+    if (threadIdx.x % 32 == 0) tile = pipe_.template tile<Tile>(at_.stage);  // read by the lane that lets go of the stage
+    auto& words = reinterpret_cast<int(&)[4]>(tile);
+    for (int& word : words) word = __shfl_sync(~0u, word, 0);
+    return tile;
   }
 
   /// Of a tile without products: lets go of the stage that announced it.

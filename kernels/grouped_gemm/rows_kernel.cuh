@@ -42,8 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   uint32_t packed[64];  // a finished tile, waiting to be stored: two neighbouring columns in each
   bool waiting = false;
   const int beside = num_blocks > Epilogue::kSteps ? 1 : Epilogue::kMostBeside;  // steps of the epilogue beside a block of k
-  RowTile tile;
-  while ((tile = accumulator.template next_tile<RowTile>()).expert >= 0) {
+  for (auto tile = accumulator.template next_tile<RowTile>(); tile.row >= 0; tile = accumulator.template next_tile<RowTile>()) {
     int block = 0;
     float acc[128];  // inside the loop: declared outside, it goes to the stack
 #pragma unroll

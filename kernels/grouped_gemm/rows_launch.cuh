@@ -29,7 +29,6 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, const CUtensorMap&
   problem.b = b;
   problem.a_data = args.a;
   problem.a_rows_R = args.a_rows_R;
-  problem.a_row_bytes = args.k * 2;
   problem.offsets_E1 = args.experts.offsets_E1;
   problem.tiles_E3 = args.experts.tiles_E3;
   problem.num_experts = static_cast<int>(args.experts.num_experts);

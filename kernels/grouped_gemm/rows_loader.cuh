@@ -13,7 +13,6 @@ struct RowsProblem {
   CUtensorMap b;  ///< K-major: {k, n, E} or {k, F, 2E}; MN-major: {n, k, E}
   const void* a_data;
   const int32_t* a_rows_R;
-  int64_t a_row_bytes;
   const int32_t* offsets_E1;
   int32_t* tiles_E3;
   int num_experts;
@@ -48,9 +47,12 @@ struct WeightTransposed {
   }
 };
 
+/// Behind the last.
+__device__ inline RowTile no_tile() { return {.expert = 0, .row = -1, .row_end = 0, .n_tile = 0}; }
+
 struct ContiguousRows {
   static constexpr int kCopyingThreads = 0;
-  static constexpr int kLoaderRegisters = 24, kComputeRegisters = 240;
+  static constexpr int kLoaderRegisters = 32, kComputeRegisters = 240;
 
   template <class Weight, class Pipe>
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
@@ -71,7 +73,7 @@ struct ContiguousRows {
       }
     }
     counter.finish();
-    announce(pipe, at, RowTile{.expert = -1});
+    announce(pipe, at, no_tile());
   }
 };
 
@@ -84,7 +86,7 @@ struct GatheredRows {
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
     constexpr int kRowsPerThread = 8;
     const int chunk = threadIdx.x % 8, first_row = threadIdx.x / 8;
-    const uint32_t to = swizzled(first_row, chunk);
+    const uint32_t to = swizzled(first_row, chunk), row_chunks = p.k / 8;
     int index[kRowsPerThread];  // of the tile to come: loaded one tile ahead
     const auto load_indices = [&](const RowTile& tile) {
 #pragma unroll
@@ -107,12 +109,11 @@ struct GatheredRows {
     for (bool more = take_next(); more;) {
       tile = coming;
       counter.ask();
-      const char* from[kRowsPerThread];
+      uint32_t from[kRowsPerThread];  // in chunks of 16 bytes: 64-bit addresses would be spilled
       uint32_t inside = 0;
 #pragma unroll
       for (int j = 0; j < kRowsPerThread; ++j) {
-        from[j] = static_cast<const char*>(p.a_data) + chunk * 16 +
-                  static_cast<uint64_t>(static_cast<uint32_t>(max(index[j], 0))) * static_cast<uint64_t>(p.a_row_bytes);
+        from[j] = static_cast<uint32_t>(max(index[j], 0)) * row_chunks + chunk;
         inside |= (index[j] >= 0 ? 1u : 0u) << j;
       }
       for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
@@ -123,16 +124,17 @@ struct GatheredRows {
           barrier_arrive_expect(full, kStageB);
           Weight::load(pipe.b(at.stage), p, full, tile, block);
         }
+        const char* data = static_cast<const char*>(p.a_data) + block * 128;
         const uint32_t now = block * kBlockK + chunk * 8 < p.k ? inside : 0;  // columns past k are zeros too
 #pragma unroll
         for (int j = 0; j < kRowsPerThread; ++j)
-          copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, from[j] + block * 128, now >> j & 1 ? 16 : 0);
+          copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, data + uint64_t{from[j]} * 16, now >> j & 1 ? 16 : 0);
         barrier_arrive_after_copies(full);
         if (block == p.num_blocks() - 1) more = take_next();
       }
     }
     counter.finish();
-    announce(pipe, at, RowTile{.expert = -1});
+    announce(pipe, at, no_tile());
     barrier_arrive_after_copies(pipe.full(at.stage));
   }
 };
