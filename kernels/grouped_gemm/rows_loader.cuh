@@ -52,7 +52,7 @@ __device__ inline RowTile no_tile() { return {.expert = 0, .row = -1, .row_end =
 
 struct ContiguousRows {
   static constexpr int kCopyingThreads = 0;
-  static constexpr int kLoaderRegisters = 32, kComputeRegisters = 240;
+  static constexpr int kLoaderRegisters = 40, kComputeRegisters = 232;
 
   template <class Weight, class Pipe>
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {

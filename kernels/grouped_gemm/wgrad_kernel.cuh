@@ -238,6 +238,8 @@ class WgradStore {
 template <class LoadA, class LoadB>
 __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constant__ WgradParams params) {
   constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
+  constexpr int kLoaderRegisters = kCopies ? 88 : 40, kComputeRegisters = kCopies ? 208 : 232;
+  static_assert(registers_suffice(kLoaderRegisters, kComputeRegisters));
   const WgradPipe pipe{shared_address(dynamic_shared<void>())};
   if (threadIdx.x == 0) {
     prefetch_tensor_map(params.dw);
@@ -246,11 +248,11 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   __syncthreads();
 
   if (threadIdx.x < 128) {
-    registers_lower<kCopies ? 88 : 40>();
+    registers_lower<kLoaderRegisters>();
     load_wgrad<LoadA, LoadB>(params, pipe);
     return;
   }
-  registers_raise<kCopies ? 208 : 232>();
+  registers_raise<kComputeRegisters>();
   const int warpgroup = threadIdx.x / 128 - 1;
   Accumulator<WgradPipe, Major::kMN, Major::kMN, kCopies ? 128 : 0> accumulator(pipe, warpgroup);
   WgradStore out(params, pipe.staging(warpgroup), warpgroup);
