@@ -9,7 +9,8 @@ namespace scatterlm::kernels {
 constexpr int kThreads = 384;  ///< warpgroup 0 loads, 1 and 2 compute 64 rows of the tile each
 constexpr int kComputeWarps = 8;
 /// A block starts with 168 registers a thread; who asks for more than the others gave back waits for ever.
-constexpr bool registers_suffice(int of_loaders, int of_others) { return 128 * of_loaders + 256 * of_others <= 168 * kThreads; }
+template <int kOfLoaders, int kOfOthers>
+constexpr bool kRegistersSuffice = 128 * kOfLoaders + 256 * kOfOthers <= 168 * kThreads;
 constexpr uint32_t kStageA = 128 * 128;           ///< bytes: 128 rows of 64 k
 constexpr uint32_t kStageB = kTileColumns * 128;  ///< 256 columns of 64 k
 

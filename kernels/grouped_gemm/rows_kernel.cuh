@@ -21,7 +21,7 @@ struct RowsParams {
 
 template <class Loader, class Weight, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ RowsParams<Epilogue> params) {
-  static_assert(registers_suffice(Loader::kLoaderRegisters, Loader::kComputeRegisters));
+  static_assert(kRegistersSuffice<Loader::kLoaderRegisters, Loader::kComputeRegisters>);
   using Pipe = Pipeline<Epilogue::kStages, Epilogue::kStagingBytes>;
   const Pipe pipe{shared_address(dynamic_shared<void>())};
   const RowsProblem& problem = params.problem;

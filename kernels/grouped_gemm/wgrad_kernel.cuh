@@ -239,7 +239,7 @@ template <class LoadA, class LoadB>
 __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constant__ WgradParams params) {
   constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
   constexpr int kLoaderRegisters = kCopies ? 88 : 40, kComputeRegisters = kCopies ? 208 : 232;
-  static_assert(registers_suffice(kLoaderRegisters, kComputeRegisters));
+  static_assert(kRegistersSuffice<kLoaderRegisters, kComputeRegisters>);
   const WgradPipe pipe{shared_address(dynamic_shared<void>())};
   if (threadIdx.x == 0) {
     prefetch_tensor_map(params.dw);
