@@ -238,12 +238,13 @@ __global__ void __launch_bounds__(kPlaceWarps * 32) place_kernel(const __grid_co
   __syncwarp();
   for (int i = before + lane; i < end; i += 32) {
     const int e = p.args.experts_R[i], t = p.args.inverse_R[i];
+    const uint32_t key = p.keys_ET[int64_t{e} * p.padded_tokens + t];  // loaded beside the word, not behind the stores
     const Word word = words[e];
     const int row = word.first_row + __popc(word.tokens & ((1u << t % kWordTokens) - 1));
     p.args.inverse_R[i] = row;
     p.args.sorted_R[row] = i;
     p.args.tokens_R[row] = t;
-    p.args.gates_R[i] = float_of_bits(p.keys_ET[int64_t{e} * p.padded_tokens + t] & ~kChosen);
+    p.args.gates_R[i] = float_of_bits(key & ~kChosen);
   }
 
   for (int64_t i = p.args.offsets_E1[p.experts] + thread; i < p.args.num_slots; i += int64_t{gridDim.x} * blockDim.x) {
