@@ -1,6 +1,7 @@
 // Bound by memory: four rows of n per row m. A warp per row, 16 bytes a lane; the lanes' sums meet in a fixed order.
 #include "kernels/gated_rows.h"
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/ptx.cuh"
 
@@ -47,7 +48,7 @@ void gated_rows_bwd(const GatedRowsBwdArgs& args, cudaStream_t stream) {
   if (args.n < kColumns || args.n % kColumns != 0)
     throw KernelError("[gated_rows_bwd] n must be a multiple of 8, got " + std::to_string(args.n));
   if (args.num_rows == 0) return;
-  launch("gated_rows_bwd", gated_rows_bwd_kernel, (args.num_rows + kWarps - 1) / kWarps, kWarps * 32, 0, args, stream);
+  launch("gated_rows_bwd", gated_rows_bwd_kernel, ceil_div(args.num_rows, kWarps), kWarps * 32, 0, args, stream);
 }
 
 }  // namespace scatterlm::kernels

@@ -1,9 +1,10 @@
-// Bound by memory: every row of y is read once. A block sums one token, or 2048 columns of it; a thread has 8 columns (16
-// bytes) and up to 8 rows in flight.
+// Bound by memory: every row of y is read once. A block sums 1, 2 or 4 tokens, or 2048 columns of them; a thread has 8 columns
+// (16 bytes) and up to 8 rows in flight.
 #include "kernels/gather_sum.h"
 
 #include <algorithm>
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/ptx.cuh"
 
@@ -24,37 +25,82 @@ __device__ void add(float (&sum)[kColumns], uint4 y, float gate) {
 /// Where the slots of a token are. Types of their own: in one kernel for both, offsets would cost registers and so occupancy.
 struct FixedSlots {
   __device__ static int64_t first(const GatherSumArgs& p, int64_t token) { return token * p.top_k; }
-  __device__ static int64_t count(const GatherSumArgs& p, int64_t) { return p.top_k; }
 };
 struct ListedSlots {
   __device__ static int64_t first(const GatherSumArgs& p, int64_t token) { return p.token_offsets_T1[token]; }
-  __device__ static int64_t count(const GatherSumArgs& p, int64_t token) {
-    return p.token_offsets_T1[token + 1] - p.token_offsets_T1[token];
+};
+
+/// The 8 columns of a thread, of some rows of one token.
+template <int kRows>
+struct Rows {
+  int count;
+  int32_t row[kRows];
+  float gate[kRows];
+  uint4 value[kRows];
+
+  /// Of slots first, first + 1, ... before `end`.
+  __device__ void find(const GatherSumArgs& p, int64_t first, int64_t end) {
+    count = static_cast<int>(min(end - first, int64_t{kRows}));
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) {
+      row[j] = j < count ? p.inverse_R[first + j] : 0;
+      gate[j] = p.gates && j < count ? p.gates[first + j] : 1.0f;
+    }
+  }
+  __device__ void load(const GatherSumArgs& p, int64_t column) {
+    const auto* y = static_cast<const char*>(p.y) + column * 2;
+#pragma unroll
+    for (int j = 0; j < kRows; ++j)
+      if (j < count) value[j] = __ldcs(reinterpret_cast<const uint4*>(y + row[j] * p.n * 2));
+  }
+  __device__ void add_to(float (&sum)[kColumns]) const {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j)
+      if (j < count) add(sum, value[j], gate[j]);
   }
 };
 
-template <class Slots>
+/// kTokens kRows rows are in flight: where a token has few of them, a thread sums several tokens.
+template <class Slots, int kTokens>
 __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_constant__ GatherSumArgs p) {
-  const unsigned column_blocks = (static_cast<unsigned>(p.n / kColumns) + blockDim.x - 1) / blockDim.x;
-  const int64_t token = blockIdx.x / column_blocks;
+  constexpr int kRows = kRowsInFlight / kTokens;
+  const unsigned column_blocks = ceil_div(static_cast<unsigned>(p.n / kColumns), blockDim.x);
+  const int64_t first_token = int64_t{blockIdx.x / column_blocks} * kTokens;
   const int64_t column = int64_t{blockIdx.x % column_blocks * blockDim.x + threadIdx.x} * kColumns;
   if (column >= p.n) return;
-  const int32_t* rows = p.inverse_R + Slots::first(p, token);
-  const float* gates = p.gates ? p.gates + Slots::first(p, token) : nullptr;
-  const auto* y = static_cast<const char*>(p.y) + column * 2;
-  float sum[kColumns] = {};
-  for (int64_t first = 0; first < Slots::count(p, token); first += kRowsInFlight) {
-    const int count = static_cast<int>(min(Slots::count(p, token) - first, int64_t{kRowsInFlight}));
-    uint4 value[kRowsInFlight];
+  int64_t slot[kTokens + 1];  // first of each token
 #pragma unroll
-    for (int j = 0; j < kRowsInFlight; ++j)
-      if (j < count) value[j] = __ldcs(reinterpret_cast<const uint4*>(y + int64_t{rows[first + j]} * p.n * 2));
+  for (int i = 0; i <= kTokens; ++i) slot[i] = Slots::first(p, min(first_token + i, p.num_tokens));
+  Rows<kRows> rows[kTokens];
 #pragma unroll
-    for (int j = 0; j < kRowsInFlight; ++j)
-      if (j < count) add(sum, value[j], gates ? gates[first + j] : 1.0f);
+  for (int i = 0; i < kTokens; ++i) rows[i].find(p, slot[i], slot[i + 1]);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) rows[i].load(p, column);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (first_token + i >= p.num_tokens) return;
+    float sum[kColumns] = {};
+    rows[i].add_to(sum);
+    for (int64_t first = slot[i] + kRows; first < slot[i + 1]; first += kRows) {
+      rows[i].find(p, first, slot[i + 1]);
+      rows[i].load(p, column);
+      rows[i].add_to(sum);
+    }
+    *reinterpret_cast<uint4*>(static_cast<char*>(p.out) + ((first_token + i) * p.n + column) * 2) =
+        uint4{pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7])};
   }
-  *reinterpret_cast<uint4*>(static_cast<char*>(p.out) + (token * p.n + column) * 2) =
-      uint4{pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7])};
+}
+
+template <class Slots>
+void launch_gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
+  const int64_t chunks = args.n / kColumns;
+  const int threads = static_cast<int>(std::min<int64_t>(ceil_div(chunks, 32) * 32, kMaxThreads));
+  const auto start = [&](auto kernel, int tokens) {
+    launch("gather_sum", kernel, ceil_div(args.num_tokens, tokens) * ceil_div(chunks, threads), threads, 0, args, stream);
+  };
+  if (args.top_k <= 2) return start(gather_sum_kernel<Slots, 4>, 4);
+  if (args.top_k <= 4) return start(gather_sum_kernel<Slots, 2>, 2);
+  start(gather_sum_kernel<Slots, 1>, 1);
 }
 
 __global__ void __launch_bounds__(kMaxThreads) sum_dgates_kernel(const __grid_constant__ SumDgatesArgs p) {
@@ -72,16 +118,15 @@ void gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
   if (args.n < kColumns || args.n % kColumns != 0)
     throw KernelError("[gather_sum] n must be a multiple of 8, got " + std::to_string(args.n));
   if (args.num_tokens == 0) return;
-  const int64_t chunks = args.n / kColumns;
-  const int threads = static_cast<int>(std::min<int64_t>((chunks + 31) / 32 * 32, kMaxThreads));
-  const int64_t blocks = args.num_tokens * ((chunks + threads - 1) / threads);
-  launch("gather_sum", args.token_offsets_T1 ? gather_sum_kernel<ListedSlots> : gather_sum_kernel<FixedSlots>, blocks, threads,
-         0, args, stream);
+  if (args.token_offsets_T1)
+    launch_gather_sum<ListedSlots>(args, stream);
+  else
+    launch_gather_sum<FixedSlots>(args, stream);
 }
 
 void sum_dgates(const SumDgatesArgs& args, cudaStream_t stream) {
   if (args.num_rows == 0) return;
-  launch("sum_dgates", sum_dgates_kernel, (args.num_rows + kMaxThreads - 1) / kMaxThreads, kMaxThreads, 0, args, stream);
+  launch("sum_dgates", sum_dgates_kernel, ceil_div(args.num_rows, kMaxThreads), kMaxThreads, 0, args, stream);
 }
 
 }  // namespace scatterlm::kernels

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/token_scores.cuh"
 
 namespace scatterlm::kernels {
 namespace {
 
-constexpr int kWarps = 8, kMaxBlocks = 256, kMaxExperts = 1024, kMaxTopK = 64;
+constexpr int kWarps = 8, kMaxBlocks = 256;
 
 struct Partials {
   float* prob_sum;  ///< [blocks, E]
@@ -213,14 +214,14 @@ __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant_
 }
 
 int64_t blocks_of(const RouterScoresArgs& args) {
-  return std::clamp<int64_t>((args.num_tokens + kWarps - 1) / kWarps, 1, kMaxBlocks);
+  return std::clamp<int64_t>(ceil_div(args.num_tokens, kWarps), 1, kMaxBlocks);
 }
 
 void check(const RouterScoresArgs& args) {
-  if (args.num_experts < 1 || args.num_experts > kMaxExperts || args.top_k < 1 ||
-      args.top_k > std::min<int64_t>(kMaxTopK, args.num_experts))
-    throw KernelError("[router_scores] E must be 1.." + std::to_string(kMaxExperts) + " and K 1..min(E, " +
-                      std::to_string(kMaxTopK) + "), got E " + std::to_string(args.num_experts) + " and K " +
+  if (args.num_experts < 1 || args.num_experts > kMaxRouterExperts || args.top_k < 1 ||
+      args.top_k > std::min<int64_t>(kMaxRouterTopK, args.num_experts))
+    throw KernelError("[router_scores] E must be 1.." + std::to_string(kMaxRouterExperts) + " and K 1..min(E, " +
+                      std::to_string(kMaxRouterTopK) + "), got E " + std::to_string(args.num_experts) + " and K " +
                       std::to_string(args.top_k));
 }
 
@@ -250,7 +251,7 @@ void router_scores_bwd(const RouterScoresArgs& args, const RouterScoresBwd& grad
   if (args.num_tokens == 0) return;
   const BwdParams params{args, gradients};
   with_lane_experts(args.num_experts, [&](auto lane_experts) {
-    launch("router_scores", bwd_kernel<decltype(lane_experts)::value>, (args.num_tokens + kWarps - 1) / kWarps, kWarps * 32, 0,
+    launch("router_scores", bwd_kernel<decltype(lane_experts)::value>, ceil_div(args.num_tokens, kWarps), kWarps * 32, 0,
            params, stream);
   });
 }

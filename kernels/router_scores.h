@@ -7,11 +7,13 @@
 
 namespace scatterlm::kernels {
 
+constexpr int kMaxRouterExperts = 1024, kMaxRouterTopK = 64;
+
 struct RouterScoresArgs {
   const float* logits_TE;  ///< [T, E]
   int64_t num_tokens;      ///< T
-  int64_t num_experts;     ///< E, at most 1024
-  int64_t top_k;           ///< K, at most 64 and E
+  int64_t num_experts;     ///< E, at most kMaxRouterExperts
+  int64_t top_k;           ///< K, at most kMaxRouterTopK and E
   bool sigmoid;            ///< scores q = sigmoid(z); otherwise P = softmax(z)
   bool softmax_of_chosen;  ///< gates = softmax over the chosen logits
   bool normalize;          ///< sigmoid: gates = q / (sum of the chosen q + 1e-20)

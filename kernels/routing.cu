@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/expert_offsets.cuh"
 #include "kernels/device/launch.cuh"
 
@@ -21,7 +22,7 @@ struct RoutingParams {
   int32_t* counts;  ///< [pieces, E]
 };
 
-int pieces_of(int64_t num_rows) { return static_cast<int>(std::clamp<int64_t>((num_rows + 1023) / 1024, 1, kMaxPieces)); }
+int pieces_of(int64_t num_rows) { return static_cast<int>(std::clamp<int64_t>(ceil_div(num_rows, 1024), 1, kMaxPieces)); }
 
 __global__ void __launch_bounds__(kWarps * 32) count_kernel(const __grid_constant__ RoutingParams p) {
   auto* count = dynamic_shared<int32_t>();
@@ -107,8 +108,7 @@ void make_routing(const RoutingArgs& args, cudaStream_t stream) {
   if (args.num_rows >= int64_t{1} << 31)
     throw KernelError("[routing] T*K must be below 2^31, got " + std::to_string(args.num_rows));
   RoutingParams params{.args = args, .pieces = pieces_of(args.num_rows), .counts = static_cast<int32_t*>(args.workspace)};
-  const int64_t rows = (args.num_rows + params.pieces - 1) / params.pieces;
-  params.piece_rows = static_cast<int>((rows + kWarps * 32 - 1) / (kWarps * 32) * (kWarps * 32));
+  params.piece_rows = static_cast<int>(ceil_div(ceil_div(args.num_rows, params.pieces), kWarps * 32) * kWarps * 32);
   const auto bytes = static_cast<uint32_t>(args.num_experts * 4);
   launch(kOp, count_kernel, params.pieces, kWarps * 32, bytes, params, stream);
   launch(kOp, place_kernel, params.pieces, kWarps * 32, bytes * (1 + kWarps), params, stream);

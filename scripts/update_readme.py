@@ -41,7 +41,7 @@ def rows_of(columns):
 
 
 def number(key, digits=0, unit=""):
-    return lambda row: f"{row[key]:.{digits}f}{unit}"
+    return lambda row: "" if row[key] is None else f"{row[key]:.{digits}f}{unit}"
 
 
 def ms(other, name="fwdbwd", digits=2):

@@ -1,6 +1,8 @@
 // Where the rows of each expert begin, from their numbers.
 #pragma once
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/ptx.cuh"
+#include "kernels/device/warp.cuh"
 #include "kernels/grouped_gemm.h"
 
 namespace scatterlm::kernels {
@@ -14,14 +16,7 @@ __device__ __forceinline__ void place_experts(int num_experts, int32_t* offsets_
   int rows = 0, tiles = 0;  // of the experts before this group of 32
   for (int group = 0; group < num_experts; group += 32) {
     const int e = group + lane, total = e < num_experts ? count(e) : 0;
-    int row_sum = total, tile_sum = (total + kTileRows - 1) / kTileRows;
-    for (int step = 1; step < 32; step *= 2) {
-      const int more_rows = __shfl_up_sync(~0u, row_sum, step), more_tiles = __shfl_up_sync(~0u, tile_sum, step);
-      if (lane >= step) {
-        row_sum += more_rows;
-        tile_sum += more_tiles;
-      }
-    }
+    const int row_sum = warp_inclusive_sum(total), tile_sum = warp_inclusive_sum(ceil_div(total, kTileRows));
     if (e < num_experts) {
       visit(e, rows + row_sum - total);
       if (blockIdx.x == 0) {

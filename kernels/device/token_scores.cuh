@@ -13,7 +13,8 @@ constexpr float kSigmoidEps = 1e-20f;
 /// The scores of one token; kLane experts in each lane.
 template <int kLane>
 struct TokenScores {
-  float z[kLane], p[kLane], q[kLane];
+  float z[kLane], p[kLane];
+  float q[kLane];  ///< sigmoid only
   float lse, q_sum;
   int lane;
 
@@ -30,7 +31,7 @@ struct TokenScores {
 #pragma unroll
     for (int i = 0; i < kLane; ++i) {
       p[i] = expert(i) < args.num_experts ? expf(z[i] - highest) : 0.0f;
-      q[i] = expert(i) < args.num_experts ? 1.0f / (1.0f + expf(-z[i])) : 0.0f;
+      q[i] = args.sigmoid && expert(i) < args.num_experts ? 1.0f / (1.0f + expf(-z[i])) : 0.0f;
       sum += p[i];
       sum_q += q[i];
     }

@@ -2,13 +2,12 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/host_device.h"
 
 namespace scatterlm::kernels {
 
 constexpr int kTileColumns = 256;  ///< of the kernels for Hopper
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// One tile of a grouped GEMM over rows.
 struct RowTile {

@@ -90,14 +90,18 @@ Measured measure_token_rounding(const MoeInputs& in, const Conditions& condition
   const auto ms_of = [&](const char* other) { return row[other]["fwdbwd"]["ms"].get<double>(); };
   const double ms = row["fwdbwd_ms"], per_row = ms / static_cast<double>(rows);
   row["rows"] = rows;
-  row["over_balanced_percent"] = 100 * (per_row * static_cast<double>(in.shape.rows()) / ms_of("balanced") - 1);
+  row["over_balanced_percent"] = nullptr;
   row["over_topk_percent"] = 100 * (ms / ms_of("topk") - 1);
-  return {
-      .rows = nlohmann::ordered_json::array({row}),
-      .text = text + fmt::format("{} rows for {}; a row takes {:+.1f} % of one where {} rows per expert are given; the layer "
-                                 "{:+.1f} % of plain top-k\n",
-                                 rows, in.shape.rows(), row["over_balanced_percent"].get<double>(),
-                                 in.shape.rows() / in.shape.experts, row["over_topk_percent"].get<double>())};
+  std::string beside_balanced;
+  if (in.shape.rows() % (ops::kRoundingTile * in.shape.experts) == 0) {  // otherwise those have partly empty tiles
+    const double over = 100 * (per_row * static_cast<double>(in.shape.rows()) / ms_of("balanced") - 1);
+    row["over_balanced_percent"] = over;
+    beside_balanced = fmt::format("a row takes {:+.1f} % of one where {} rows per expert are given; ", over,
+                                  in.shape.rows() / in.shape.experts);
+  }
+  return {.rows = nlohmann::ordered_json::array({row}),
+          .text = text + fmt::format("{} rows for {}; {}the layer {:+.1f} % of plain top-k\n", rows, in.shape.rows(),
+                                     beside_balanced, row["over_topk_percent"].get<double>())};
 }
 
 }  // namespace scatterlm::bench

@@ -256,9 +256,12 @@ class RouterScoresFunction : public torch::autograd::Function<RouterScoresFuncti
 }  // namespace
 
 bool router_scores_takes(const at::Tensor& logits_TE, const RouterOptions& options) {
-  const bool kernels_take =
-      logits_TE.scalar_type() == at::kFloat && logits_TE.size(1) <= 1024 && options.num_experts_per_tok <= 64;
-  return has_kernels(logits_TE) ? kernels_take : logits_TE.is_cpu();
+#ifdef SCATTERLM_KERNELS
+  if (has_kernels(logits_TE))
+    return logits_TE.scalar_type() == at::kFloat && logits_TE.size(1) <= kernels::kMaxRouterExperts &&
+           options.num_experts_per_tok <= kernels::kMaxRouterTopK;
+#endif
+  return logits_TE.is_cpu();
 }
 
 RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {

@@ -14,7 +14,8 @@ struct Case {
 }  // namespace
 
 TEST_CASE("gather_sum: values", KERNEL_TAGS) {
-  const auto c = GENERATE(Case{0, 2, 8}, Case{1, 1, 8}, Case{5, 2, 264}, Case{3, 8, 2048}, Case{2, 11, 2056}, Case{2, 64, 40});
+  const auto c = GENERATE(Case{0, 2, 8}, Case{1, 1, 8}, Case{7, 1, 16}, Case{5, 2, 264}, Case{8, 2, 2056}, Case{6, 3, 40},
+                          Case{5, 4, 72}, Case{3, 8, 2048}, Case{2, 11, 2056}, Case{2, 64, 40});
   const bool gated = GENERATE(false, true);
   INFO("T " << c.tokens << ", K " << c.top_k << ", n " << c.n << ", gated " << gated);
   const size_t rows = size_t(c.tokens) * c.top_k;
@@ -31,6 +32,30 @@ TEST_CASE("gather_sum: values", KERNEL_TAGS) {
   const Buffer<float> gates_R(gates);
   gather_sum({y_RN.data(), inverse_R.data(), gated ? gates_R.data() : nullptr, out.data(), c.tokens, c.top_k, c.n}, nullptr);
   REQUIRE((expected.empty() || rounding_errors(out.host(), expected) < 1.2));
+}
+
+TEST_CASE("gather_sum: as many slots as each token has, summed in their order", KERNEL_TAGS) {
+  const int top_k = GENERATE(1, 2, 3, 8), tokens = GENERATE(1, 4, 23), n = 24;
+  INFO("T " << tokens << ", K " << top_k);
+  std::vector<int32_t> offsets{0};
+  for (const int count : random_rows(size_t(tokens), 2 * top_k + 3, 5)) offsets.push_back(offsets.back() + count);
+  const auto rows = size_t(offsets.back());
+  const auto y = randn(rows * n, 1);
+  const auto inverse = random_permutation(rows, 2);
+  const auto gates = uniform(rows, 3);
+  std::vector<Bf16> expected;
+  for (int t = 0; t < tokens; ++t)
+    for (int i = 0; i < n; ++i) {
+      float sum = 0;
+      for (int slot = offsets[t]; slot < offsets[t + 1]; ++slot)
+        sum = std::fma(gates[slot], to_float(y[size_t(inverse[slot]) * n + i]), sum);
+      expected.push_back(to_bf16(sum));
+    }
+  const Buffer<Bf16> y_RN(y), out(expected.size());
+  const Buffer<int32_t> inverse_R(inverse), offsets_T1(offsets);
+  const Buffer<float> gates_R(gates);
+  gather_sum({y_RN.data(), inverse_R.data(), gates_R.data(), out.data(), tokens, top_k, n, offsets_T1.data()}, nullptr);
+  REQUIRE(out.host() == expected);
 }
 
 TEST_CASE("gather_sum: n must be a multiple of 8", KERNEL_TAGS) {

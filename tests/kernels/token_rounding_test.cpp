@@ -39,6 +39,18 @@ struct Router {
       }
     }
   }
+
+  /// Two experts, of which each token chose one; the share of expert 0 ascends with liking(t).
+  template <class Chosen, class Liking>
+  Router(int tokens, Chosen&& chooses_0, Liking&& liking) : counts(2) {
+    for (int t = 0; t < tokens; ++t) {
+      const float z = liking(t);
+      logits.insert(logits.end(), {z, 0});
+      ids.push_back(chooses_0(t) ? 0 : 1);
+      gates.push_back(1 / (1 + std::exp(chooses_0(t) ? -z : z)));
+      ++counts[ids.back()];
+    }
+  }
   std::vector<float> logits, gates;
   std::vector<int32_t> ids, counts;
 };
@@ -126,15 +138,15 @@ Lists expected_lists(const Case& c, const Router& router, const std::vector<uint
   return lists;
 }
 
-}  // namespace
+/// NaN is not equal to itself, its bits are.
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  if (!bits.empty()) std::memcpy(bits.data(), values.data(), 4 * bits.size());
+  return bits;
+}
 
-TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TAGS) {
-  const auto c =
-      GENERATE(Case{0, 3, 2, 0}, Case{1, 1, 1, 1}, Case{200, 1, 1, 200}, Case{192, 1, 1, 192}, Case{127, 3, 3, 127},
-               Case{128, 5, 2, 1}, Case{300, 40, 2, 300}, Case{700, 6, 2, 9}, Case{1100, 4, 1, 30}, Case{130, 40, 33, 20},
-               Case{300, 5, 2, 40, true}, Case{300, 5, 2, 40, true, false}, Case{17, 520, 40, 17}, Case{25100, 1, 1, 100});
-  INFO("T " << c.tokens << ", E " << c.experts << ", K " << c.top_k << ", distinct " << c.distinct);
-  const Router router(c);
+/// The keys; the lists are those that follow from them.
+std::vector<uint32_t> require_lists(const Case& c, const Router& router) {
   const size_t num_slots = std::min(c.tokens * c.experts, c.tokens * c.top_k + c.experts * 64);
   const Buffer<float> logits(router.logits), gates(router.gates), gates_R(num_slots);
   const Buffer<int32_t> ids(router.ids), counts(router.counts), experts_R(num_slots), inverse(num_slots), sorted(num_slots),
@@ -165,9 +177,7 @@ TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TA
   token_rounding_fwd(args, nullptr);
 
   const auto keys = workspace.host();
-  const int padded = int(token_rounding_key_stride(c.tokens));
-  require_keys(c, router, keys, padded);
-  const Lists lists = expected_lists(c, router, keys, padded, num_slots);
+  const Lists lists = expected_lists(c, router, keys, int(token_rounding_key_stride(c.tokens)), num_slots);
   REQUIRE(offsets.host() == lists.offsets);
   REQUIRE(tiles.host() == lists.tiles);
   REQUIRE(token_offsets.host() == lists.token_offsets);
@@ -175,7 +185,47 @@ TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TA
   REQUIRE(sorted.host() == lists.sorted);
   REQUIRE(inverse.host() == lists.inverse);
   REQUIRE(experts_R.host() == lists.experts);
-  REQUIRE(gates_R.host() == lists.gates);
+  REQUIRE(bits_of(gates_R.host()) == bits_of(lists.gates));
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("token_rounding: keys, and the lists that follow from them", KERNEL_TAGS) {
+  const auto c = GENERATE(Case{0, 3, 2, 0}, Case{1, 1, 1, 1}, Case{200, 1, 1, 200}, Case{192, 1, 1, 192}, Case{127, 3, 3, 127},
+                          Case{128, 5, 2, 1}, Case{300, 40, 2, 300}, Case{700, 6, 2, 9}, Case{1100, 4, 1, 30},
+                          Case{130, 40, 33, 20}, Case{300, 5, 2, 40, true}, Case{300, 5, 2, 40, true, false},
+                          Case{17, 520, 40, 17}, Case{1023, 2, 1, 1023}, Case{1024, 3, 1, 30}, Case{8193, 2, 1, 200});
+  INFO("T " << c.tokens << ", E " << c.experts << ", K " << c.top_k << ", distinct " << c.distinct);
+  const Router router(c);
+  require_keys(c, router, require_lists(c, router), int(token_rounding_key_stride(c.tokens)));
+}
+
+TEST_CASE("token_rounding: all pairs equal, or all NaN", KERNEL_TAGS) {
+  struct Choice {
+    int tokens, chosen;  ///< by expert 0: the first, and the last two
+  };
+  const auto c =
+      GENERATE(Choice{127, 0}, Choice{127, 127}, Choice{320, 64}, Choice{320, 100}, Choice{320, 130}, Choice{320, 192});
+  const float z = GENERATE(0.0f, NAN);
+  INFO("T " << c.tokens << ", chosen " << c.chosen << ", z " << z);
+  const auto chooses_0 = [&](int t) { return t < c.chosen - 2 || t >= c.tokens - std::min(c.chosen, 2); };
+  require_lists({c.tokens, 2, 1, 1}, Router(c.tokens, chooses_0, [&](int) { return z; }));
+}
+
+TEST_CASE("token_rounding: so many tokens that a lane has two words of an expert", KERNEL_TAGS) {
+  require_lists({33000, 2, 1, 1}, Router(
+                                      33000, [](int t) { return t % 330 == 0; }, [](int t) { return float(t % 100); }));
+}
+
+/// Of 128 groups of tokens 20 hold the highest, and more are looked for: all others are below them.
+TEST_CASE("token_rounding: few groups of tokens hold many of the highest and of the lowest", KERNEL_TAGS) {
+  const int tokens = 6044;
+  const Router router(
+      tokens, [](int t) { return t % 60 == 59; },
+      [](int t) { return float(t * 37 % 6044) / 6044 + (t % 128 < 20 ? 1.0f : 0); });
+  REQUIRE(router.counts == std::vector<int32_t>{100, 5944});  // 28 come in, 56 are dropped
+  require_lists({tokens, 2, 1, tokens}, router);
 }
 
 TEST_CASE("token_rounding: limits", KERNEL_TAGS) {

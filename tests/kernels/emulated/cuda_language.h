@@ -88,6 +88,7 @@ inline unsigned __reduce_min_sync(unsigned, unsigned value) {
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
 inline int32_t atomicAdd(int32_t* address, int32_t value) { return std::exchange(*address, *address + value); }
+inline void atomicMax(uint32_t* address, uint32_t value) { *address = std::max(*address, value); }
 
 template <class T>
 T __ldg(const T* p) {
