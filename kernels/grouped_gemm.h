@@ -8,6 +8,9 @@
 // expert are computed from zeros or from the next expert's rows and not stored. So the device alone knows how many tiles there
 // are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/schedule.h).
 //
+// At most 32 rows, as when a model generates, need none of this but the weights of their experts, read once at full speed: both
+// forward functions then take a kernel of their own on every GPU (grouped_gemm/few_rows.cu).
+//
 // Widths are multiples of 8 and pointers of 16 bytes, the unit of copies; any E, R, empty experts included.
 // Every function enqueues one kernel and throws KernelError if it cannot.
 #pragma once
@@ -21,6 +24,10 @@ namespace scatterlm::kernels {
 
 /// Rows of a tile of grouped GEMMs over rows, the unit of tiles_E3.
 constexpr int kTileRows = 128;
+
+/// Most rows for the kernel for few rows. With so many, eight experts have four rows each: what they reread of `a` is a quarter
+/// of the weights, which L2 still delivers. Beyond, tiles are enough blocks for all multiprocessors.
+constexpr int kFewRows = 32;
 
 /// The compute capability 9.0.
 constexpr int kHopper = 90;
@@ -44,6 +51,7 @@ struct GroupedGemmArgs {
   int num_sms;                        ///< multiprocessors to use
   int compute_capability;             ///< kHopper, or any other from 80 on
   const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
+  bool few_rows_kernel = true;        ///< false: few rows take the kernels of many too
 };
 
 /// b [E, n, k] -> c [R, n] bf16: c = a b[e]^T. (For rows named by c_rows, c may have more rows; the others stay as they are.)

@@ -1,6 +1,7 @@
 // Counting sort in two kernels. The slots are cut into pieces, one block each. count_kernel counts the experts of its piece. In
 // place_kernel a block knows from all counts where its slots of each expert begin; its warps count their parts of the piece,
-// and then each slot's place is that of its warp plus its rank among the warp's slots of the same expert.
+// and then each slot's place is that of its warp plus its rank among the warp's slots of the same expert. A single piece is
+// counted in place_kernel: with few slots the time is that of launches.
 #include "kernels/routing.h"
 
 #include <algorithm>
@@ -19,24 +20,30 @@ struct RoutingParams {
   RoutingArgs args;
   int pieces;
   int piece_rows;   ///< a multiple of 32 kWarps
-  int32_t* counts;  ///< [pieces, E]
+  int32_t* counts;  ///< [pieces, E]; of a single piece unused
 };
 
 int pieces_of(int64_t num_rows) { return static_cast<int>(std::clamp<int64_t>(ceil_div(num_rows, 1024), 1, kMaxPieces)); }
 
-__global__ void __launch_bounds__(kWarps * 32) count_kernel(const __grid_constant__ RoutingParams p) {
-  auto* count = dynamic_shared<int32_t>();
+/// count[e] = slots of this piece that chose e.
+__device__ void count_piece(const RoutingParams& p, int32_t* count) {
   const int num_experts = static_cast<int>(p.args.num_experts);
   for (int e = threadIdx.x; e < num_experts; e += blockDim.x) count[e] = 0;
   __syncthreads();
   const int64_t begin = int64_t{blockIdx.x} * p.piece_rows, end = min(begin + p.piece_rows, p.args.num_rows);
   for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) atomicAdd(count + p.args.ids_R[i], 1);
   __syncthreads();
+}
+
+__global__ void __launch_bounds__(kWarps * 32) count_kernel(const __grid_constant__ RoutingParams p) {
+  auto* count = dynamic_shared<int32_t>();
+  count_piece(p, count);
+  const int num_experts = static_cast<int>(p.args.num_experts);
   for (int e = threadIdx.x; e < num_experts; e += blockDim.x) p.counts[int64_t{blockIdx.x} * num_experts + e] = count[e];
 }
 
-/// first[e] = first row of this piece's slots of expert e. Block 0 also writes the offsets.
-__device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t* totals) {
+/// Slots of each expert in all pieces, and in `first` those in the pieces before this one.
+__device__ void add_pieces(const RoutingParams& p, int32_t* first, int32_t* totals) {
   const int num_experts = static_cast<int>(p.args.num_experts);
   for (int e = threadIdx.x; e < num_experts; e += blockDim.x) {
     int before = 0, total = 0;
@@ -47,6 +54,17 @@ __device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t*
     }
     first[e] = before;
     totals[e] = total;
+  }
+}
+
+/// first[e] = first row of this piece's slots of expert e. Block 0 also writes the offsets.
+__device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t* totals) {
+  const int num_experts = static_cast<int>(p.args.num_experts);
+  if (p.pieces == 1) {
+    for (int e = threadIdx.x; e < num_experts; e += blockDim.x) first[e] = 0;
+    count_piece(p, totals);
+  } else {
+    add_pieces(p, first, totals);
   }
   __syncthreads();
   if (threadIdx.x >= 32) return;
@@ -99,7 +117,10 @@ __global__ void __launch_bounds__(kWarps * 32) place_kernel(const __grid_constan
 
 }  // namespace
 
-int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts) { return pieces_of(num_rows) * num_experts * 4; }
+int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts) {
+  const int pieces = pieces_of(num_rows);
+  return pieces == 1 ? 0 : pieces * num_experts * 4;
+}
 
 void make_routing(const RoutingArgs& args, cudaStream_t stream) {
   if (args.num_experts < 1 || args.num_experts > kMaxExperts)
@@ -110,7 +131,7 @@ void make_routing(const RoutingArgs& args, cudaStream_t stream) {
   RoutingParams params{.args = args, .pieces = pieces_of(args.num_rows), .counts = static_cast<int32_t*>(args.workspace)};
   params.piece_rows = static_cast<int>(ceil_div(ceil_div(args.num_rows, params.pieces), kWarps * 32) * kWarps * 32);
   const auto bytes = static_cast<uint32_t>(args.num_experts * 4);
-  launch(kOp, count_kernel, params.pieces, kWarps * 32, bytes, params, stream);
+  if (params.pieces > 1) launch(kOp, count_kernel, params.pieces, kWarps * 32, bytes, params, stream);
   launch(kOp, place_kernel, params.pieces, kWarps * 32, bytes * (1 + kWarps), params, stream);
 }
 

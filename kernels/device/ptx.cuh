@@ -105,6 +105,16 @@ __device__ __forceinline__ void tma_store_wait() {
   SCATTERLM_PTX("cp.async.bulk.wait_group %0;", "n"(kPending));
 }
 
+// ---- Sixteen bytes of global memory that nobody writes or needs a second time; their line of 128 comes into L2 as a whole.
+
+__device__ __forceinline__ uint4 load_once(const void* from) {
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
+  return value;
+}
+
 // ---- Sixteen bytes from global to shared memory; bytes = 0 writes zeros and reads nothing.
 
 __device__ __forceinline__ void copy_16_bytes_async(uint32_t to, const void* from, uint32_t bytes) {

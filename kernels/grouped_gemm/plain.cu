@@ -1,4 +1,5 @@
 // Grouped GEMMs whose tiles are just stored.
+#include "kernels/grouped_gemm/few_rows.h"
 #include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/rows_launch.cuh"
 
@@ -34,6 +35,7 @@ void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream)
   constexpr const char* kOp = "grouped_gemm_fwd";
   check(kOp, args, c);
   if (args.experts.num_rows == 0) return;
+  if (few_rows::take(args)) return few_rows::fwd(args, c, stream);
   if (args.compute_capability != kHopper) return portable::fwd(args, c, stream);
   run<WeightAsStored<1>>(kOp, args, weight_as_stored(kOp, args, 1), c, stream);
 }

@@ -132,6 +132,12 @@ void tma_store_wait() {
   emulated::wait(emulated::Queue::kStores, kPending);
 }
 
+inline uint4 load_once(const void* from) {
+  uint4 value;
+  std::memcpy(&value, from, 16);
+  return value;
+}
+
 inline void copy_16_bytes_async(uint32_t to, const void* from, uint32_t bytes) {
   emulated::copy_later([to, from, bytes] {
     std::memset(emulated::shared(to), 0, 16);
