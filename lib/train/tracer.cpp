@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -55,10 +56,16 @@ Tracer::~Tracer() {
 }
 
 std::optional<Trace> Tracer::before_update(int64_t step) {
-  if (step == step_ - 2) profiler::prepareProfiler(kProfiler, activities(device_));
+  if (step == step_ - 2) prepare();
   if (step == step_ - 1) begin();
   if (step != step_) return std::nullopt;
   return end();
+}
+
+void Tracer::prepare() const {
+  // LibTorch's profiler would print an ERROR on a machine without a GPU.
+  if (device_.is_cpu()) setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
+  profiler::prepareProfiler(kProfiler, activities(device_));
 }
 
 void Tracer::begin() {

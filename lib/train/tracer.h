@@ -41,6 +41,7 @@ class Tracer {
   std::optional<Trace> before_update(int64_t step);
 
  private:
+  void prepare() const;
   void begin();
   Trace end();
 
