@@ -13,6 +13,7 @@
 #include "lib/train/saver.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/stop.h"
+#include "lib/train/tracer.h"
 #include "lib/train/trainer.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
@@ -53,11 +54,15 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
     const double loss = run.validation_loss();
     if (report) report->untrained(loss, total);
   }
+  Tracer tracer(report ? config.log.trace_step : 0, trainer.steps(), run.model.device(), run.dir);
+  const auto trace = [&] {
+    if (const auto traced = tracer.before_update(trainer.steps() + 1)) report->trace(*traced);
+  };
   StepClock clock;
   run.comm.take_times();      // what starting took does not count
   CommTimes since_last_line;  // collectives that ended beside other work than steps
   while (trainer.steps() < total) {
-    trainer.step();
+    trainer.step(trace);
     run.saver.check();
     clock.count_step();
     const int64_t step = trainer.steps();

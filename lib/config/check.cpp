@@ -27,6 +27,7 @@ class Checker {
     check_budget();
     check_batch();
     check_optim();
+    check_log();
     check_ignored();
   }
 
@@ -158,6 +159,14 @@ class Checker {
             is_wsd ? fmt::format("'optim.warmup_steps: {}' and 'optim.decay_steps: {}' must fit into the {} steps of the run",
                                  optim.warmup_steps, decay_steps, steps)
                    : fmt::format("'optim.warmup_steps: {}' must fit into the {} steps of the run", optim.warmup_steps, steps));
+  }
+
+  void check_log() const {
+    const int64_t traced = config_.log.trace_step, steps = total_steps(config_.train);
+    require(traced == 0 || traced >= 3, {"log.trace_step"},
+            fmt::format("'log.trace_step: {}' must be 0 or from 3 on: two steps before it prepare the trace", traced));
+    require(traced <= steps, {"log.trace_step", "train.steps", "train.tokens", "train.global_batch_tokens"},
+            fmt::format("'log.trace_step: {}' must be one of the {} steps of the run", traced, steps));
   }
 
   void check_ignored() const {

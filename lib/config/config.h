@@ -173,6 +173,7 @@ struct RunConfig {
 struct LogConfig {
   int64_t interval = 10;
   bool tensorboard = true;
+  int64_t trace_step = 0;
 
   bool operator==(const LogConfig&) const = default;
 
@@ -180,6 +181,7 @@ struct LogConfig {
   void visit(V& v) {
     v.key("interval", interval, "steps between console lines and metrics", Range{1, 1e9});
     v.key("tensorboard", tensorboard, "write TensorBoard event files");
+    v.key("trace_step", trace_step, "write a profiler trace of this step, from 3 on, on rank 0; 0 = none", Range{0, 1e9});
   }
 };
 

@@ -6,7 +6,9 @@
 #include <system_error>
 #include <utility>
 
+#include "lib/report/trace_summary.h"
 #include "lib/util/error.h"
+#include "lib/util/file.h"
 #include "lib/util/gpu.h"
 #include "lib/util/memory.h"
 #include "lib/util/text.h"
@@ -84,6 +86,13 @@ void Report::write_tensorboard(const StepReport& report) {
     scalar("router/" + router.name + "/entropy", router.entropy);
   }
   tensorboard_->flush();
+}
+
+void Report::trace(const Trace& trace) {
+  const TraceSummary summary = summarise(trace);
+  write_file_atomic(std::filesystem::path(trace.path).replace_extension().string() + "_summary.json",
+                    trace_json(trace, summary));
+  console_.print(trace_line(trace, summary));
 }
 
 void Report::untrained(double validation_loss, int64_t total_steps) {

@@ -12,6 +12,7 @@
 #include "lib/train/flops.h"
 #include "lib/train/numerics.h"
 #include "lib/train/step_report.h"
+#include "lib/train/tracer.h"
 
 namespace scatterlm {
 
@@ -28,6 +29,9 @@ class Report {
 
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
   void step(StepReport report);
+
+  /// The summary of a trace: on the console, and in a file beside the trace.
+  void trace(const Trace& trace);
 
   /// Where an untrained model stands, on the console.
   void untrained(double validation_loss, int64_t total_steps);

@@ -63,7 +63,7 @@ Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& opti
       total_steps_(scatterlm::total_steps(config.train)),
       nonfinite_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(model.device()))) {}
 
-void Trainer::step() {
+void Trainer::step(const std::function<void()>& before_update) {
   comm_.set_step(steps_ + 1);
   const auto ce_sum = accumulate_gradients();
   const auto& optim = config_.optim;
@@ -72,6 +72,7 @@ void Trainer::step() {
   const auto finite = (at::isfinite(loss_) & at::isfinite(grad_norm_)).to(at::kFloat);
   const auto scale = optim.clip_grad_norm > 0 ? at::clamp_min(grad_norm_ / optim.clip_grad_norm, 1) : at::ones_like(grad_norm_);
 
+  if (before_update) before_update();
   steps_++;
   optimizer_.step(gradients_.reduced(), learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
   for (auto* router : model_.routers()) router->update_bias(finite);

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -28,8 +29,10 @@ class Trainer {
  public:
   Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader);
 
-  /// One optimiser step over the global batch. Only enqueues on a GPU: nothing here waits for the device.
-  void step();
+  /// One optimiser step over the global batch. Only enqueues on a GPU: nothing here waits for the device. `before_update` is
+  /// called on the host when the update is the next to enqueue. It needs the norm of all reduced gradients, so the device
+  /// overlaps nothing here, and one that waits costs no overlap.
+  void step(const std::function<void()>& before_update = {});
 
   /// Statistics of the last step (times and memory are the caller's), and the longest row of skipped steps since the last
   /// report.

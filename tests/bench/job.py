@@ -16,12 +16,14 @@ class JobError(Exception):
 
 
 class Job:
-    """The launcher with its ranks, or the program alone. It prints into files: a full pipe would hold it up."""
+    """The launcher with its ranks, or the program alone. It prints into files: a full pipe would hold it up. `launch` are options of
+    the own launcher; `foreign` is the command of another one, whose ranks are its own affair."""
 
-    def __init__(self, binary, ranks, *arguments, launch=(), env=None):
-        launcher = ["launch", "-n", str(ranks), *launch] if ranks > 1 else []
-        self.ranks = ranks
-        self.command = [str(binary), *launcher, *map(str, arguments)]
+    def __init__(self, binary, ranks, *arguments, launch=(), foreign=(), env=None):
+        self.ranks = 1 if foreign else ranks
+        launcher = ["launch", "-n", str(ranks), *launch] if self.ranks > 1 else []
+        self.last_signal = signal.SIGTERM if foreign else signal.SIGKILL
+        self.command = [*map(str, foreign), str(binary), *launcher, *map(str, arguments)]
         self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.start = time.monotonic()
         self.process = subprocess.Popen(self.command, cwd=ROOT, stdout=self.out, stderr=self.err, text=True, env={**os.environ, **(env or {})})
@@ -78,11 +80,11 @@ class Job:
         return self.process.returncode, self.printed(self.err), seconds
 
     def kill(self):
-        """Without a chance to save: ranks die with their launcher."""
+        """Without a chance to save: ranks die with their launcher. Those of a foreign one only if it can end them."""
         if self.process.poll() is None:
             if self.ranks > 1 and not self.pids:
                 self.rank_pids()
-            self.process.send_signal(signal.SIGKILL)
+            self.process.send_signal(self.last_signal)
             self.process.wait()
         while any(is_running(pid) for pid in self.pids.values()):
             time.sleep(0.01)

@@ -10,6 +10,8 @@
   olmoe     configs/olmoe_1b_7b.yaml, 4 x 4096 tokens a GPU: 1 GPU with bf16 state, all with fp32 master and zero 2
   memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
   start     the same: from the start of the process to the end of the first step
+  trace     the same: one step in the profiler, how far collectives hide behind computation
+  launchers the quickstart's model under torchrun and mpirun, beside the own launcher; one that is not there is said and no failure
 
 Tokens are made here, so it needs no data. A part that fails leaves a row with its error and the others go on; the file is written
 after each part. Rates are medians over the reports after the first; a run that is measured is killed then, for saving would take
@@ -17,10 +19,12 @@ longer than measuring. Exit code 1 if a part has failed.
 """
 import argparse
 import array
+import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -29,7 +33,7 @@ import tempfile
 import time
 
 import evidence
-from job import Job, JobError, read_metrics
+from job import ROOT, Job, JobError, read_metrics
 
 PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
 LARGEST_UNIT = 419_569_664
@@ -43,14 +47,15 @@ class Bench:
         for vocabulary in (257, 50304):
             write_tokens(self.folder / f"{vocabulary}.bin", vocabulary)
 
-    def start(self, ranks, config, *sets, run=None, resume="auto"):
+    def start(self, ranks, config, *sets, run=None, resume="auto", foreign=()):
         """A job that trains in a folder of its own, and that folder."""
         self.runs += 1
         run = run or self.folder / f"run{self.runs}"
         vocabulary = 257 if config == "quickstart" else 50304
         keys = [f"data.train={self.folder}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
         options = [part for key in keys for part in ("--set", key)]
-        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *options), run
+        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *options,
+                   foreign=foreign), run
 
     def finish(self, ranks, config, *sets, **options):
         """Metrics of a run to its end, and its folder."""
@@ -219,7 +224,35 @@ def start(bench):
         yield {"config": "olmoe_1b_7b", "gpus": bench.gpus, "zero": 2, "repetition": repetition, "first_step_s": seconds, "phases_s": phases}
 
 
-PARTS = {part.__name__: part for part in (comm, losses, failures, dense, olmoe, memory, start)}
+def trace(bench):
+    keys = olmoe_keys(bench.gpus, "log.trace_step=12", "log.interval=5")
+    job, run = bench.start(bench.gpus, "olmoe_1b_7b", "train.steps=100000", *keys)
+    path = run / "trace_step_00000012_summary.json"
+    with job:
+        job.wait_until(path.exists, "summary of the trace", 150)
+    summary = json.loads(path.read_text())
+    yield {"config": "olmoe_1b_7b", "gpus": bench.gpus, "zero": 2, "state_dtype": "float32", "reduce_dtype": "float32", **summary,
+           "kernels": summary["kernels"][:8]}
+
+
+def launchers(bench):
+    sets = ["optim.lr=1.0e-3", "optim.warmup_steps=10", "train.steps=20", "log.interval=1", "train.dtype=float32", "parallel.zero=1"]
+    reference, _ = bench.finish(bench.gpus, "quickstart", *sets)
+    folders = f"{ROOT}/.venv/bin:{os.environ['PATH']}"
+    for launcher, options in (("torchrun", ["--nproc-per-node", bench.gpus, "--no-python"]), ("mpirun", ["--allow-run-as-root", "-n", bench.gpus])):
+        path = shutil.which(launcher, path=folders)
+        if not path:
+            yield {"launcher": launcher, "missing": True}
+            continue
+        metrics, _ = bench.finish(bench.gpus, "quickstart", *sets, foreign=[path, *options])
+        apart = difference(metrics, reference)
+        if not apart < LOSS_TOLERANCE["float32"]:
+            raise JobError(f"{launcher}: losses differ by {apart:.2e} from those under the own launcher")
+        yield {"launcher": launcher, "gpus": bench.gpus, "steps": len(metrics), "last_loss": metrics[-1]["loss"], "max_difference": apart,
+               "tolerance": LOSS_TOLERANCE["float32"]}
+
+
+PARTS = {part.__name__: part for part in (comm, losses, failures, dense, olmoe, memory, start, trace, launchers)}
 
 
 def main():
