@@ -81,6 +81,7 @@ inline void require_lists(const ops::RoundedRouting& out, const at::Tensor& sele
     tiles.push_back(tiles.back() + (rows - offsets.back() + 127) / 128);
     offsets.push_back(rows);
   }
+  tiles.insert(tiles.end(), {0, 0});
   REQUIRE(out.routing.num_tokens == tokens);
   REQUIRE(out.routing.top_k == top_k);
   REQUIRE(out.routing.num_experts == experts);
