@@ -64,7 +64,8 @@ moa = rows_of({**MOA, **SPEED, **OTHERS, **RESOURCES, "with attention, fwd+bwd m
 parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", " "), **SPEED, **OTHERS})
 router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
                   "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
-token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "plain top-k ms": ms("topk", digits=3),
+token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "rows given, ms": ms("given", digits=3),
+                          "over given": number("over_given_percent", 1, " %"), "plain top-k ms": ms("topk", digits=3),
                           "balanced ms": ms("balanced", digits=3), "a row, over balanced": number("over_balanced_percent", 1, " %"),
                           "over top-k": number("over_topk_percent", 1, " %")})
 inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading": number("fwd_roofline_percent", unit=" %"),

@@ -116,7 +116,8 @@ struct GatheredRows {
         from[j] = static_cast<uint32_t>(max(index[j], 0)) * row_chunks + chunk;
         inside |= (index[j] >= 0 ? 1u : 0u) << j;
       }
-      for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
+      const auto* data = static_cast<const char*>(p.a_data);  // of the block
+      for (int block = 0; block < p.num_blocks(); ++block, data += 128, at.advance()) {
         const uint32_t full = pipe.full(at.stage);
         barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
         if (threadIdx.x == 0) {
@@ -124,7 +125,6 @@ struct GatheredRows {
           barrier_arrive_expect(full, kStageB);
           Weight::load(pipe.b(at.stage), p, full, tile, block);
         }
-        const char* data = static_cast<const char*>(p.a_data) + block * 128;
         const uint32_t now = block * kBlockK + chunk * 8 < p.k ? inside : 0;  // columns past k are zeros too
 #pragma unroll
         for (int j = 0; j < kRowsPerThread; ++j)

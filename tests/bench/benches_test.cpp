@@ -51,8 +51,9 @@ TEST_CASE("router: its share of a layer", "[benches]") {
   REQUIRE(row["aten"]["fwd"]["ms"].is_number());
 }
 
-TEST_CASE("token_rounding: what a row costs beside one of experts with equal numbers of them, where these fill their tiles",
-          "[benches]") {
+TEST_CASE(
+    "token_rounding: beside the same rows given, beside plain top-k and, where they fill tiles, beside equal numbers of rows",
+    "[benches]") {
   const Machine machine;
   // 200 rows each become 256: at most T. 256 are left as they are.
   const int64_t tokens = GENERATE(200, 256);
@@ -60,7 +61,9 @@ TEST_CASE("token_rounding: what a row costs beside one of experts with equal num
   const auto measured = measure_token_rounding(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine));
   const auto& row = measured.rows[0];
   REQUIRE(row["rows"] == 2 * tokens);
-  const double ms = row["fwdbwd_ms"], balanced = row["balanced"]["fwdbwd"]["ms"], topk = row["topk"]["fwdbwd"]["ms"];
+  const double ms = row["fwdbwd_ms"], given = row["given"]["fwdbwd"]["ms"], balanced = row["balanced"]["fwdbwd"]["ms"],
+               topk = row["topk"]["fwdbwd"]["ms"];
+  REQUIRE(double(row["over_given_percent"]) == Approx(100 * (ms / given - 1)));
   if (tokens == 256)
     REQUIRE(double(row["over_balanced_percent"]) == Approx(100 * (ms / balanced - 1)));
   else

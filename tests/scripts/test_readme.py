@@ -53,10 +53,10 @@ def test_tables_of_sweeps_router_inference_and_moa():
         "| 16384,4096,512,128,16 | 500 | 510 | 80 % | 12.35 | 6.00 | 9.00 | 12.00 |")
     assert last_line("router_h200", **moe, **speed, aten=timed(2), experts=timed(3), share_percent=1.96) == (
         "| 16384,4096,512,128,16 | 0.250 | 12.345 | 80 % | 6.000 | 9.00 | 2.0 % |")
-    assert last_line("token_rounding_h200", **moe, **speed, rows=32768, topk=timed(2), balanced=timed(3), over_balanced_percent=2.04, over_topk_percent=-9.4) == (
-        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 32768 | 6.000 | 9.000 | 2.0 % | -9.4 % |")
-    assert last_line("token_rounding_h200", **moe, **speed, rows=32768, topk=timed(2), balanced=timed(3), over_balanced_percent=None, over_topk_percent=-9.4) == (
-        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 32768 | 6.000 | 9.000 | | -9.4 % |")
+    assert last_line("token_rounding_h200", **moe, **speed, rows=32768, given=timed(1), over_given_percent=1.04, topk=timed(2), balanced=timed(3), over_balanced_percent=2.04, over_topk_percent=-9.4) == (
+        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 32768 | 3.000 | 1.0 % | 6.000 | 9.000 | 2.0 % | -9.4 % |")
+    assert last_line("token_rounding_h200", **moe, **speed, rows=32768, given=timed(1), over_given_percent=1.04, topk=timed(2), balanced=timed(3), over_balanced_percent=None, over_topk_percent=-9.4) == (
+        "| 16384,4096,512,128,16 | 0.250 | 12.345 | 32768 | 3.000 | 1.0 % | 6.000 | 9.000 | | -9.4 % |")
     assert last_line("inference_h200", **moe, **speed, **resources, touched_experts=8, aten=timed(2),
                      graph={"fwd": {"ms": 0.2, "roofline_percent": 75.2}}) == ("| 16384,4096,512,128,16 | 8 | 0.250 | 60 % | 0.200, 75 % | 2.000 | 20 | 30 |")
     assert last_line("moa_h200", **moa, **speed, **resources, aten=timed(2), dense=timed(3), with_attention=timed(4)) == (
