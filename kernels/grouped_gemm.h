@@ -43,7 +43,7 @@ struct ExpertRows {
 /// C[m, :] = A[row(m), :] B[e(m)] for every row m.
 struct GroupedGemmArgs {
   ExpertRows experts;
-  const void* a;            ///< bf16 [R, k]; with a_rows [rows, k], of 64 GiB at most
+  const void* a;            ///< bf16 [R, k]; with a_rows [rows, k]
   const int32_t* a_rows_R;  ///< [R] row of a that is row m of the product; nullptr: a is in expert order
   const void* b;            ///< bf16, see the functions
   int64_t n;                ///< columns of C

@@ -85,9 +85,10 @@ struct GatheredRows {
   template <class Weight, class Pipe>
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
     constexpr int kRowsPerThread = 8;
+    constexpr int kTakeAt = 3;  // the number has come by then, and the indices have the rest of the tile to come
     const int chunk = threadIdx.x % 8, first_row = threadIdx.x / 8;
-    const uint32_t to = swizzled(first_row, chunk), row_chunks = p.k / 8;
-    int index[kRowsPerThread];  // of the tile to come: loaded one tile ahead
+    const uint32_t to = swizzled(first_row, chunk), row_bytes = p.k * 2;
+    int index[kRowsPerThread];  // of the tile to come
     const auto load_indices = [&](const RowTile& tile) {
 #pragma unroll
       for (int j = 0; j < kRowsPerThread; ++j) {
@@ -109,15 +110,15 @@ struct GatheredRows {
     for (bool more = take_next(); more;) {
       tile = coming;
       counter.ask();
-      uint32_t from[kRowsPerThread];  // in chunks of 16 bytes: 64-bit addresses would be spilled
+      const char* from[kRowsPerThread];
       uint32_t inside = 0;
 #pragma unroll
       for (int j = 0; j < kRowsPerThread; ++j) {
-        from[j] = static_cast<uint32_t>(max(index[j], 0)) * row_chunks + chunk;
+        from[j] = static_cast<const char*>(p.a_data) + chunk * 16 +
+                  static_cast<uint64_t>(static_cast<uint32_t>(max(index[j], 0))) * row_bytes;
         inside |= (index[j] >= 0 ? 1u : 0u) << j;
       }
-      const auto* data = static_cast<const char*>(p.a_data);  // of the block
-      for (int block = 0; block < p.num_blocks(); ++block, data += 128, at.advance()) {
+      for (int block = 0; block < p.num_blocks(); ++block, at.advance()) {
         const uint32_t full = pipe.full(at.stage);
         barrier_wait(pipe.empty(at.stage), at.phase ^ 1);
         if (threadIdx.x == 0) {
@@ -128,9 +129,9 @@ struct GatheredRows {
         const uint32_t now = block * kBlockK + chunk * 8 < p.k ? inside : 0;  // columns past k are zeros too
 #pragma unroll
         for (int j = 0; j < kRowsPerThread; ++j)
-          copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, data + uint64_t{from[j]} * 16, now >> j & 1 ? 16 : 0);
+          copy_16_bytes_async(pipe.a(at.stage) + to + j * 2048, from[j] + block * 128, now >> j & 1 ? 16 : 0);
         barrier_arrive_after_copies(full);
-        if (block == p.num_blocks() - 1) more = take_next();
+        if (block == min(kTakeAt, p.num_blocks() - 1)) more = take_next();
       }
     }
     counter.finish();
