@@ -1,7 +1,7 @@
 """Evidence that several GPUs train as one does, and how fast; writes tests/bench/results/scale_<gpu>x<gpus>.json.
 
     python tests/bench/scale_on_gpus.py --binary build/release/bin/scatterlm --gpus 8 --out tests/bench/results/scale_h200x8.json
-    python tests/bench/scale_on_gpus.py ... --part comm --part losses        some parts alone
+    python tests/bench/scale_on_gpus.py ... --part comm --part losses        some parts alone; of a file from the same sources the other parts stay
 
   comm      `doctor comm`: values exact, bandwidths
   losses    the quickstart's model with one global batch on 1, 2, 4 ... GPUs, parallel.zero 0 to 2, a checkpoint on other numbers
@@ -41,18 +41,16 @@ LOSS_TOLERANCE = {"float32": 5e-3, "bfloat16": 2e-2}  # a tie of two experts goe
 
 
 class Bench:
-    def __init__(self, binary, gpus, folder):
-        self.binary, self.gpus, self.folder = binary, gpus, pathlib.Path(folder)
+    def __init__(self, binary, gpus, tokens, folder):
+        self.binary, self.gpus, self.tokens, self.folder = binary, gpus, tokens, pathlib.Path(folder)
         self.runs = 0
-        for vocabulary in (257, 50304):
-            write_tokens(self.folder / f"{vocabulary}.bin", vocabulary)
 
     def start(self, ranks, config, *sets, run=None, resume="auto", foreign=()):
         """A job that trains in a folder of its own, and that folder."""
         self.runs += 1
         run = run or self.folder / f"run{self.runs}"
         vocabulary = 257 if config == "quickstart" else 50304
-        keys = [f"data.train={self.folder}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
+        keys = [f"data.train={self.tokens}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
         options = [part for key in keys for part in ("--set", key)]
         return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *options,
                    foreign=foreign), run
@@ -255,6 +253,15 @@ def launchers(bench):
 PARTS = {part.__name__: part for part in (comm, losses, failures, dense, olmoe, memory, start, trace, launchers)}
 
 
+def rows_before(path, head):
+    """Rows that the same sources wrote on the same machines."""
+    if not path.exists():
+        return []
+    before = json.loads(path.read_text())
+    same = all(before[key] == head[key] for key in ("source_hash", "gpu", "num_gpus"))
+    return before["rows"] if same else []
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", required=True, type=pathlib.Path)
@@ -266,20 +273,24 @@ def main():
         parser.error("--gpus: at least 2")
     binary = options.binary.resolve()
     head = evidence.of_gpus("scaling", binary, options.gpus)
-    rows, failed = [], False
-    for part in options.part or PARTS:
-        begin = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                for row in PARTS[part](Bench(binary, options.gpus, folder)):
-                    rows.append({"part": part, **row})
-                    print(part, {key: value for key, value in row.items() if key != "losses"}, flush=True)
-            except Exception as error:  # whatever it is: the other parts are worth their time
-                failed = True
-                rows.append({"part": part, "error": f"{type(error).__name__}: {error}"})
-                print(part, "failed:", rows[-1]["error"], flush=True)
-        print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
-        evidence.write(options.out, {**head, "rows": rows})
+    with tempfile.TemporaryDirectory() as tokens:
+        for vocabulary in (257, 50304):
+            write_tokens(pathlib.Path(tokens) / f"{vocabulary}.bin", vocabulary)
+        parts = options.part or list(PARTS)
+        rows, failed = [row for row in rows_before(options.out, head) if row["part"] not in parts], False
+        for part in parts:
+            begin = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    for row in PARTS[part](Bench(binary, options.gpus, tokens, folder)):
+                        rows.append({"part": part, **row})
+                        print(part, {key: value for key, value in row.items() if key != "losses"}, flush=True)
+                except Exception as error:  # whatever it is: the other parts are worth their time
+                    failed = True
+                    rows.append({"part": part, "error": f"{type(error).__name__}: {error}"})
+                    print(part, "failed:", rows[-1]["error"], flush=True)
+            print(f"{part}: {time.monotonic() - begin:.0f} s", flush=True)
+            evidence.write(options.out, {**head, "rows": rows})
     sys.exit(failed)
 
 
