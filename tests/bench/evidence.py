@@ -15,13 +15,20 @@ def versions(binary):
     return {line.split()[0]: line.split(None, 1)[1] for line in text.splitlines() if not line[0].isspace()}
 
 
+def command():
+    """That of this program: files elsewhere by their names alone, and without the parts that one run of several made."""
+    words = [pathlib.Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    words = [word for i, word in enumerate(words) if word != "--part" and words[i - 1:i] != ["--part"]]
+    return " ".join(["python", str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT)), *words])
+
+
 def of_binary(binary):
     """Date, versions, command and source hash. Ends the program if the binary was built from files that differ from the index."""
     lines = versions(binary)
     source_hash, state = lines["sources"].split(" ", 1)
     if "dirty" in state or source_hash == "unknown":
         sys.exit(f"{binary}: its sources are not those of the index: {lines['sources']}")
-    return {"date": datetime.date.today().isoformat(), "torch": lines["LibTorch"], "command": "python " + " ".join(sys.argv),
+    return {"date": datetime.date.today().isoformat(), "torch": lines["LibTorch"], "command": command(),
             "sources": ["kernels", "lib", "app"], "source_hash": source_hash}
 
 
