@@ -120,13 +120,53 @@ def scaling(data):
                "GiB a GPU": number("peak_gib", 1),
                "exposed communication, ms a step": lambda row: f"{row['comm']['exposed_ms']:.1f}" if "comm" in row else "-"}
     rows = ([cell(row) for cell in columns.values()] for row in data["rows"] if "efficiency" in row)
-    return [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "", *table(columns, rows)]
+    return [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "", *table(columns, rows), "",
+            *table(("besides", "measured"), scaling_facts(data))]
+
+
+def scaling_facts(data):
+    """What is no table of its own, part by part."""
+    def of(part, **wanted):
+        return [row for row in data["rows"] if row["part"] == part and all(row.get(key) == value for key, value in wanted.items())]
+
+    for dtype in ("float32", "bfloat16"):
+        if rows := of("losses", dtype=dtype):
+            yield (f"losses of 50 steps in {dtype}, on {' '.join(str(n) for n in sorted({row['gpus'] for row in rows}))} GPUs with ZeRO 0, 1 and 2, resumed too",
+                   f"{max(row['max_difference'] for row in rows):.1e} apart")
+    for row in of("trace"):
+        yield (f"one step of `{row['config']}` in the profiler", f"{row['wall_ms']:.0f} ms, GPU busy {row['busy_ms']:.0f}, collectives {row['collectives_ms']:.0f}, "
+                                                                 f"of which {row['exposed_ms']:.1f} beside no computation")
+    for size in dict.fromkeys(row["size"] for row in of("comm")):
+        speeds = ", ".join(f"{row['collective']} {row['link_gbps']:.0f}" for row in of("comm", size=size))
+        yield f"`doctor comm`, {size}, every value exact, GB/s a link", speeds
+    for row in of("memory"):
+        if "zero" in row:
+            yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB a GPU"
+    for row in of("failures"):
+        after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
+        yield f"{row['signal']} of a rank, {row['moment']}: all processes gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+    if rows := of("start"):
+        yield f"start of the process to the end of the first step of `{rows[0]['config']}`", " and ".join(f"{row['first_step_s']:.1f} s" for row in rows)
+
+
+def training(data):
+    """How far losses are from those of the CPU and of plain LibTorch."""
+    rows = data["rows"]
+    facts = [(f"float32, 50 steps at a learning rate of {row['lr']:g}, GPU beside CPU: largest difference of a loss", f"{row['max_difference_to_cpu']:.1e}")
+             for row in rows if "max_difference_to_cpu" in row]
+    for ours, plain in zip((r for r in rows if r["run"] == "kernels"), (r for r in rows if r["run"] == "plain"), strict=True):
+        facts.append((f"`{ours['config']}`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch",
+                      f"{ours['mean_difference_to_float32']:.3f} and {plain['mean_difference_to_float32']:.3f}"))
+    for row in rows:
+        if "difference_to_plain" in row:
+            facts.append((f"the quickstart with token rounding, {row['steps']} steps: last validation loss above that of plain top-k", f"{row['difference_to_plain']:.3f}"))
+    return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "measured"), facts)]
 
 
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
-          "scale_h200x8": scaling}
+          "scale_h200x8": scaling, "train_h200": training}
 
 
 def filled(text):

@@ -65,14 +65,40 @@ def test_tables_of_sweeps_router_inference_and_moa():
         "| 8,4096,2048,8,2,16 | token to expert | 500 | 510 | 80 % | 100, 200 | 100, 200 |")
 
 
-def test_table_of_scaling_skips_parts_without_a_speed():
-    run = {"config": "olmoe_1b_7b", "zero": 2, "reduce_dtype": "float32", "tok_s_per_gpu": 35624.7, "peak_gib": 50.123}
+def test_tables_of_scaling():
+    run = {"part": "olmoe", "config": "olmoe_1b_7b", "zero": 2, "reduce_dtype": "float32", "tok_s_per_gpu": 35624.7, "peak_gib": 50.123}
     data = {"num_gpus": 8, "gpu": "NVIDIA H200", "date": "2026-11-20", "command": "COMMAND",
-            "rows": [{"part": "comm", "gpus": 8}, {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
+            "rows": [{"part": "comm", "size": "8 MiB", "collective": "all_reduce", "link_gbps": 114.4},
+                     {"part": "comm", "size": "8 MiB", "collective": "all_gather", "link_gbps": 82.1},
+                     {"part": "losses", "dtype": "float32", "gpus": 8, "max_difference": 2e-7}, {"part": "losses", "dtype": "float32", "gpus": 1, "max_difference": 0},
+                     {"part": "failures", "signal": "SIGSTOP", "moment": "start", "timeout_s": 5, "seconds_to_all_gone": 8.04},
+                     {"part": "memory", "config": "olmoe_1b_7b", "gpus": 4, "zero": 2, "peak_gib": 60.59}, {"part": "memory", "what": "a difference"},
+                     {"part": "trace", "config": "olmoe_1b_7b", "wall_ms": 325.3, "busy_ms": 321.4, "collectives_ms": 151.0, "exposed_ms": 9.65},
+                     {"part": "start", "config": "olmoe_1b_7b", "first_step_s": 14.66}, {"part": "launchers", "launcher": "mpirun", "missing": True},
+                     {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
                      {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5}}]}
     assert update_readme.TABLES["scale_h200x8"](data)[4:] == [
         "| `olmoe_1b_7b` | 1 | 2 | bfloat16 | float32 | 35,625 | 100 % | 50.1 | - |",
-        "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |"]
+        "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |", "",
+        "| besides | measured |", "|---|---|",
+        "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2, resumed too | 2.0e-07 apart |",
+        "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 beside no computation |",
+        "| `doctor comm`, 8 MiB, every value exact, GB/s a link | all_reduce 114, all_gather 82 |",
+        "| `olmoe_1b_7b` on 4 GPUs, ZeRO 2 | 60.6 GiB a GPU |",
+        "| SIGSTOP of a rank, start: all processes gone after | 8.0 s, with a timeout of 5 s |",
+        "| start of the process to the end of the first step of `olmoe_1b_7b` | 14.7 s |"]
+
+
+def test_table_of_training():
+    data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "command": "COMMAND",
+            "rows": [{"run": "50 steps", "lr": 1e-3, "losses": []}, {"run": "50 steps", "lr": 1e-3, "max_difference_to_cpu": 1.07e-5},
+                     {"run": "float32", "config": "moe_124m"}, {"run": "kernels", "config": "moe_124m", "mean_difference_to_float32": 0.0578},
+                     {"run": "plain", "config": "moe_124m", "mean_difference_to_float32": 0.0475},
+                     {"run": "quickstart", "steps": 610, "rounding": "none"}, {"run": "quickstart", "steps": 610, "difference_to_plain": 0.00605}]}
+    assert update_readme.TABLES["train_h200"](data)[4:] == [
+        "| float32, 50 steps at a learning rate of 0.001, GPU beside CPU: largest difference of a loss | 1.1e-05 |",
+        "| `moe_124m`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch | 0.058 and 0.048 |",
+        "| the quickstart with token rounding, 610 steps: last validation loss above that of plain top-k | 0.006 |"]
 
 
 def test_table_of_a_comparison():
