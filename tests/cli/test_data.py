@@ -38,18 +38,18 @@ def test_prepare(scatterlm, texts, tmp_path):
 
 
 def test_prepare_interrupted(binary, tmp_path):
-    huge = [tmp_path / f"huge{i}.txt" for i in range(8)]  # seconds of work, however late this test gets its turn
-    for file in huge:
-        file.touch()
-        os.truncate(file, 2**31 - 2)  # sparse
-    out = tmp_path / "out"
-    process = subprocess.Popen([binary, "data", "prepare", *huge, "--shard-tokens", "1000000000", "--out", out], stderr=subprocess.DEVNULL)
-    deadline = time.time() + 60
-    while not any(file.stat().st_size for file in out.glob("*.bin.tmp")):
-        assert time.time() < deadline and process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == -signal.SIGINT
+    huge = tmp_path / "huge.txt"
+    huge.touch()
+    os.truncate(huge, 2**31 - 2)  # sparse; seconds of work
+    for attempt in range(5):  # on a busy machine it may be done before the signal comes
+        out = tmp_path / f"out{attempt}"
+        process = subprocess.Popen([binary, "data", "prepare", huge, "--out", out], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (out / "train.bin.tmp").exists():
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        if process.wait(300) != 0:
+            break
+    assert process.returncode == -signal.SIGINT
     assert not list(out.glob("*.bin"))
 
 
