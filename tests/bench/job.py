@@ -103,6 +103,11 @@ def is_running(pid):
     return bool(state) and state[0] not in "ZX"
 
 
+def set_options(keys):
+    """--set a.b=c for each."""
+    return [part for key in keys for part in ("--set", key)]
+
+
 def read_metrics(run):
     """The whole lines of metrics.jsonl so far."""
     lines = read_or_nothing(f"{run}/metrics.jsonl").split("\n")[:-1]

@@ -33,7 +33,7 @@ import tempfile
 import time
 
 import evidence
-from job import ROOT, Job, JobError, read_metrics
+from job import ROOT, Job, JobError, read_metrics, set_options
 
 PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
 LARGEST_UNIT = 419_569_664
@@ -52,8 +52,7 @@ class Bench:
         run = run or self.folder / f"run{self.runs}"
         vocabulary = 257 if config == "quickstart" else 50304
         keys = [f"data.train={self.tokens}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
-        options = [part for key in keys for part in ("--set", key)]
-        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *options,
+        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *set_options(keys),
                    foreign=foreign), run
 
     def finish(self, ranks, config, *sets, **options):

@@ -27,7 +27,7 @@ import tempfile
 import time
 
 import evidence
-from job import JobError, read_metrics
+from job import JobError, read_metrics, set_options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
@@ -58,7 +58,7 @@ class Machine:
         gpu = self.places.get()
         begin = time.monotonic()
         try:
-            result = subprocess.run(command + [part for key in keys for part in ("--set", key)], cwd=ROOT, capture_output=True, text=True,
+            result = subprocess.run(command + set_options(keys), cwd=ROOT, capture_output=True, text=True,
                                     env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})
         finally:
             self.places.put(gpu)
