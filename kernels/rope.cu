@@ -15,14 +15,17 @@ template <class Element>
 __global__ void __launch_bounds__(kMaxThreads) rope_kernel(const __grid_constant__ RopeArgs p) {
   const int64_t row = blockIdx.x, b = row / p.positions, s = row % p.positions, half = p.head_dim / 2;
   const auto* x = static_cast<const Element*>(p.x) + b * p.stride_b + s * p.stride_s;
-  auto* y = static_cast<Element*>(p.y) + row * p.heads * p.head_dim;
-  const int chunks = static_cast<int>(half / kEight), work = static_cast<int>(p.heads) * chunks;
+  const int heads = static_cast<int>(p.heads), all_heads = static_cast<int>(p.groups) * heads;
+  auto* y = static_cast<Element*>(p.y) + row * all_heads * p.head_dim;
+  const int chunks = static_cast<int>(half / kEight), work = all_heads * chunks;
   const float sign = p.back ? -1.0f : 1.0f;
   for (int n = threadIdx.x; n < work; n += blockDim.x) {
-    const int64_t head = n / chunks, column = n % chunks * kEight;
+    const int head = n / chunks, column = n % chunks * kEight;
+    const auto* from = x + head / heads * p.stride_g + head % heads * p.stride_h + column;
+    auto* to = y + head * p.head_dim + column;
     float low[kEight], high[kEight], cosine[kEight], sine[kEight];
-    load_eight(x + head * p.stride_h + column, low);
-    load_eight(x + head * p.stride_h + column + half, high);
+    load_eight(from, low);
+    load_eight(from + half, high);
     load_eight(p.cos + s * half + column, cosine);
     load_eight(p.sin + s * half + column, sine);
 #pragma unroll
@@ -31,8 +34,8 @@ __global__ void __launch_bounds__(kMaxThreads) rope_kernel(const __grid_constant
       low[i] = l * cosine[i] - h * turn;
       high[i] = h * cosine[i] + l * turn;
     }
-    store_eight(y + head * p.head_dim + column, low);
-    store_eight(y + head * p.head_dim + column + half, high);
+    store_eight(to, low);
+    store_eight(to + half, high);
   }
 }
 
@@ -41,8 +44,8 @@ __global__ void __launch_bounds__(kMaxThreads) rope_kernel(const __grid_constant
 void rope(const RopeArgs& args, cudaStream_t stream) {
   if (args.head_dim < 2 * kEight || args.head_dim % (2 * kEight) != 0)
     throw KernelError("[rope] P must be a multiple of 16, got " + std::to_string(args.head_dim));
-  if (args.batch == 0 || args.positions == 0 || args.heads == 0) return;
-  const int64_t work = args.heads * args.head_dim / (2 * kEight);
+  if (args.batch == 0 || args.positions == 0 || args.groups == 0 || args.heads == 0) return;
+  const int64_t work = args.groups * args.heads * args.head_dim / (2 * kEight);
   const int threads = static_cast<int>(std::min<int64_t>(kMaxThreads, (work + 31) / 32 * 32));
   with_type(args.type, [&](auto element) {
     launch("rope", rope_kernel<decltype(element)>, args.batch * args.positions, threads, 0, args, stream);

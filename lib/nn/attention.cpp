@@ -108,10 +108,9 @@ at::Tensor MoaAttention::forward(const at::Tensor& x_BSD, Context& context) {
     q = qk_norm->query(q);
     k = qk_norm->key(k);
   }
-  // The K query heads of one key-value head stand together, as grouped-query attention wants them.
-  q = q.view({batch, length, top_k, heads, width}).transpose(2, 3).reshape({batch, length, heads * top_k, width});
   const auto [cos, sin] = rope->at(first_position(context), length);
-  q = ops::rope(q, cos, sin);
+  // The rotation puts the K query heads of one key-value head together, as grouped-query attention wants them.
+  q = ops::rope(q.view({batch, length, top_k, heads, width}).transpose(2, 3), cos, sin).flatten(2, 3);
   k = ops::rope(k.unflatten(-1, {heads, width}), cos, sin);
   const auto [keys, values] = with_cache(context, k, kv[1].unflatten(-1, {heads, width}));
   const auto mixed = ops::attention(q, keys, values, context.mask)

@@ -1,5 +1,6 @@
 #include "lib/ops/rope.h"
 
+#include "lib/util/memory_meter.h"
 #include "tests/ops/reference.h"
 
 #include "tests/ops/check_op.h"
@@ -50,6 +51,27 @@ TEST_CASE("rope: a slice of a wider projection gives the bits of a copy", "[rope
   REQUIRE(at::equal(ops::rope(strided, short_cos, short_sin), ops::rope(strided.contiguous(), short_cos, short_sin)));
 }
 
+TEST_CASE("rope: of heads to be reordered, values and gradients", "[rope]") {
+  const auto x = test::randn({2, 5, 2, 3, 8}, 4);
+  const auto reordered = [](const test::Op& op) { return [=](const Tensors& x) { return op({x[0].transpose(2, 3)}); }; };
+  const auto op = reordered(rope_op(5, 8)), reference = reordered(kReference);
+  test::require_equals_reference(op, reference, {x}, 1e-6);
+  test::require_finite_differences(op, {x});
+  test::require_low_precision(op, reference, {x}, {.dtype = at::kBFloat16});
+}
+
+TEST_CASE("rope: heads are reordered without a copy, there and back", "[rope]") {
+  const auto x = test::randn({2, 64, 2, 16, 64}, 5).to(at::kFloat).requires_grad_();
+  const auto [cos, sin] = ops::rope_tables(64, 64, 1e4, at::kCPU);
+  const MemoryMeter meter(at::kCPU);
+  const auto y = ops::rope(x.transpose(2, 3), cos, sin).flatten(2, 3);
+  const auto result = static_cast<double>(x.nbytes());
+  REQUIRE(double(meter.peak_bytes()) < 1.1 * result);
+  const auto dx = torch::autograd::grad({y}, {x}, {y.detach()})[0];
+  REQUIRE(double(meter.peak_bytes()) < 2.1 * result);
+  REQUIRE(dx.is_contiguous());
+}
+
 TEST_CASE("rope: rows of the tables are absolute positions", "[rope]") {
   const auto x = test::randn({1, 6, 2, 8}, 3).to(at::kFloat);
   const auto [cos, sin] = ops::rope_tables(6, 8, 1e4, at::kCPU);
@@ -61,7 +83,8 @@ TEST_CASE("rope: errors", "[rope]") {
   const auto [cos, sin] = ops::rope_tables(4, 8, 1e4, at::kCPU);
   REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 5, 2, 8}), cos, sin),
                       ContainsSubstring("[rope] cos and sin must be float [S=5, P/2=4], got Float [4, 4]"));
-  REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 4, 2, 7}), cos, sin), ContainsSubstring("even P"));
+  REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 4, 2, 7}), cos, sin), ContainsSubstring("even P, got [1, 4, 2, 7]"));
+  REQUIRE_THROWS_WITH(ops::rope(at::ones({1, 4, 2, 2, 2, 8}), cos, sin), ContainsSubstring("[B, S, G, H, P]"));
   REQUIRE_THROWS_WITH(ops::rope_tables(4, 7, 1e4, at::kCPU), ContainsSubstring("head_dim must be even"));
 }
 

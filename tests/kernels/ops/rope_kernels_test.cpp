@@ -36,4 +36,9 @@ TEST_CASE("rope on kernels: a slice of a projection, heads outside, heads that a
   require_right({2, 5, 3, 33}, [](const at::Tensor& x) { return x.slice(3, 1); });
 }
 
+TEST_CASE("rope on kernels: heads to be reordered, aligned or not", "[rope]") {
+  require_right({2, 5, 2, 3, 16}, [](const at::Tensor& x) { return x.transpose(2, 3); });
+  require_right({2, 5, 2, 3, 17}, [](const at::Tensor& x) { return x.slice(4, 1).transpose(2, 3); });
+}
+
 }  // namespace scatterlm
