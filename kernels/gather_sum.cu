@@ -106,8 +106,9 @@ void launch_gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
 __global__ void __launch_bounds__(kMaxThreads) sum_dgates_kernel(const __grid_constant__ SumDgatesArgs p) {
   const int64_t slot = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (slot >= p.num_rows) return;
-  const float* partial = p.partial + int64_t{p.inverse_R[slot]} * p.num_partials;
-  float sum = 0.0f;
+  const int64_t row = p.inverse_R[slot];
+  const float* partial = p.partial + row * p.num_partials;
+  float sum = p.dots_R ? p.dots_R[row] : 0.0f;
   for (int64_t i = 0; i < p.num_partials; ++i) sum += partial[i];
   p.dgates[slot] = sum;
 }

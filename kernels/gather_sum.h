@@ -19,13 +19,14 @@ struct GatherSumArgs {
 };
 void gather_sum(const GatherSumArgs& args, cudaStream_t stream);
 
-/// dgates[i] = sum over p of partial[inverse[i], p] for every slot i; partial fp32 [R, num_partials].
+/// dgates[i] = sum over p of partial[inverse[i], p], + dots[inverse[i]], for every slot i; partial fp32 [R, num_partials].
 struct SumDgatesArgs {
   const float* partial;
   const int32_t* inverse_R;
   float* dgates;
   int64_t num_rows;
   int64_t num_partials;
+  const float* dots_R = nullptr;  ///< fp32 [R] (kernels/expert_bias.h); nullptr: none
 };
 void sum_dgates(const SumDgatesArgs& args, cudaStream_t stream);
 

@@ -52,16 +52,18 @@ struct GroupedGemmArgs {
   int compute_capability;             ///< kHopper, or any other from 80 on
   const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
   bool few_rows_kernel = true;        ///< false: few rows take the kernels of many too
+  const void* bias = nullptr;         ///< bf16, one row for each expert, added before C is rounded. Forward only.
 };
 
-/// b [E, n, k] -> c [R, n] bf16: c = a b[e]^T. (For rows named by c_rows, c may have more rows; the others stay as they are.)
+/// b [E, n, k], bias [E, n] -> c [R, n] bf16: c = a b[e]^T + bias[e]. (For rows named by c_rows, c may have more rows; the
+/// others stay as they are.)
 void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
 
 /// b [E, k, n] -> c [R, n] bf16: c = a b[e].
 void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
 
 /// The up projection of an MoE MLP with its activation: b = W1 [E, 2F, D] (gate rows first; [E, F, D] if not gated), n = F, k =
-/// D. h [R, 2F or F] = a b[e]^T and act [R, F] = activation of the rounded h, both bf16.
+/// D. h [R, 2F or F] = a b[e]^T + bias[e], bias [E, 2F or F], and act [R, F] = activation of the rounded h, both bf16.
 void grouped_gemm_activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream);
 
 /// Backward of o[t] = sum of gates W2 activation(h), with a = dO and b = W2 [E, D, F], n = F, k = D (Guo et al., "SonicMoE",

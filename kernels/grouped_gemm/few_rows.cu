@@ -146,10 +146,10 @@ __device__ void multiply(float (&d)[kGroups][4], const Operands<kGroups>& in, in
   }
 }
 
-/// Stores the sums over the warps: a thread has two columns of each run in one row.
+/// Stores the sums over the warps: a thread has two columns of each run in one row. bias: of the expert, or nullptr.
 template <int kGroups, class Epilogue>
-__device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, int first_row, int rows, int64_t column,
-                       int64_t to_second) {
+__device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, const char* bias, int first_row, int rows,
+                       int64_t column, int64_t to_second) {
   constexpr int kPairs = kRun / 2;
   static_assert(kGroups * kGroup * kPairs <= kThreads);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -172,6 +172,11 @@ __device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, i
     for (int w = 0; w < kWarps; ++w) {
       low += sums[w][row][run * kRun + pair];
       high += sums[w][row][run * kRun + pair + 1];
+    }
+    if (bias) {
+      const uint32_t of_pair = __ldg(reinterpret_cast<const uint32_t*>(bias + (column + run * to_second + pair) * 2));
+      low += low_bf16(of_pair);
+      high += high_bf16(of_pair);
     }
     packed[run] = pack_bf16(low, high);
   }
@@ -205,7 +210,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kGroups>) product_kernel(con
     in.weight[run] = static_cast<const char*>(args.b) + ((weight_row + run * to_second) * args.k + own_k) * 2;
   float d[kGroups][4] = {};
   multiply(d, in, static_cast<int>(args.k));
-  finish(d, p.epilogue, first_row, in.rows, column, to_second);
+  const auto* bias = static_cast<const char*>(args.bias);
+  if (bias) bias += int64_t{found.expert} * kHalves * args.n * 2;
+  finish(d, p.epilogue, bias, first_row, in.rows, column, to_second);
 }
 
 template <int kGroups, class Epilogue>

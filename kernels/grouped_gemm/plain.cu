@@ -27,6 +27,7 @@ void check(const char* op, const GroupedGemmArgs& args, const void* c) {
   check_operand(op, "a", args.a, args.k);
   check_operand(op, "b", args.b, args.n);
   check_operand(op, "c", c, args.n);
+  check_operand(op, "bias", args.bias, args.n);
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
     while (block < num_blocks) accumulator.step(acc, block++);
     epilogue.end_of_tile();
     accumulator.finish(acc);
+    Weight::add_bias(acc, problem, tile);
 #pragma unroll
     for (int i = 0; i < 64; ++i) packed[i] = pack_bf16(acc[2 * i], acc[2 * i + 1]);
   }

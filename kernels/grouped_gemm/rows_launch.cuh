@@ -33,7 +33,9 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, const CUtensorMap&
   problem.tiles_E3 = args.experts.tiles_E3;
   problem.num_experts = static_cast<int>(args.experts.num_experts);
   problem.n_tiles = static_cast<int>(ceil_div(args.n, columns_per_tile));
+  problem.n = static_cast<int>(args.n);
   problem.k = static_cast<int>(args.k);
+  problem.bias = args.bias;
   const int64_t most_tiles = (ceil_div(args.experts.num_rows, kTileRows) + args.experts.num_experts) * problem.n_tiles;
   launch(op, rows_kernel<Loader, Weight, Epilogue>, std::min<int64_t>(args.num_sms, most_tiles), kThreads,
          Pipeline<Epilogue::kStages, Epilogue::kStagingBytes>::kBytes, params, stream);

@@ -17,7 +17,9 @@ struct RowsProblem {
   int32_t* tiles_E3;
   int num_experts;
   int n_tiles;
+  int n;
   int k;
+  const void* bias;  ///< [E, halves n]; nullptr: none
 
   __device__ int num_blocks() const { return (k + kBlockK - 1) / kBlockK; }
   __device__ RowSchedule schedule() const { return {offsets_E1, tiles_E3, num_experts, n_tiles}; }
@@ -35,9 +37,29 @@ struct WeightAsStored {
     for (int half = 0; half < kHalves; ++half)
       tma_load(to + half * kRows * 128, p.b, barrier, block * kBlockK, tile.n_tile * kRows, tile.expert * kHalves + half);
   }
+
+  /// To the finished accumulators of a tile.
+  __device__ static void add_bias(float (&acc)[128], const RowsProblem& p, const RowTile& tile) {
+    if (!p.bias) return;
+    constexpr int kEightsPerHalf = kTileColumns / kHalves / 8;
+    const int first = tile.n_tile * (kTileColumns / kHalves);
+    const auto* of_expert = static_cast<const char*>(p.bias) + int64_t{tile.expert} * kHalves * p.n * 2;
+#pragma unroll
+    for (int i = 0; i < kTileColumns / 8; ++i) {  // a thread has two of eight neighbouring columns, in two rows
+      const int column = first + i % kEightsPerHalf * 8;
+      if (column >= p.n) continue;
+      const int at = i / kEightsPerHalf * p.n + column + static_cast<int>(threadIdx.x % 4) * 2;
+      const uint32_t pair = __ldg(reinterpret_cast<const uint32_t*>(of_expert + int64_t{at} * 2));
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        acc[4 * i + 2 * row] += low_bf16(pair);
+        acc[4 * i + 2 * row + 1] += high_bf16(pair);
+      }
+    }
+  }
 };
 
-/// B [E, k, n]: the tensor cores transpose it.
+/// B [E, k, n]: the tensor cores transpose it. Backward only, so without a bias.
 struct WeightTransposed {
   static constexpr Major kMajor = Major::kMN;
   __device__ static void load(uint32_t to, const RowsProblem& p, uint32_t barrier, const RowTile& tile, int block) {
@@ -45,6 +67,7 @@ struct WeightTransposed {
     for (int box = 0; box < kTileColumns / 64; ++box)
       tma_load(to + box * kBoxBytes, p.b, barrier, tile.n_tile * kTileColumns + box * 64, block * kBlockK, tile.expert);
   }
+  __device__ static void add_bias(float (&)[128], const RowsProblem&, const RowTile&) {}
 };
 
 /// Behind the last.

@@ -52,16 +52,21 @@ TEST_CASE("grouped_gemm_activation_fwd: values", KERNEL_TAGS) {
   const int capability = GENERATE(from_range(kFamilies));
   const auto kind = GENERATE(from_range(activations()));
   const auto shape = GENERATE(Shape{72, 8}, Shape{200, 136}, Shape{64, 256});
+  const bool biased = GENERATE(false, true);
   const Layer layer(Experts({0, 130, 0, 64, 1, 127}), kind, shape);
-  INFO("capability " << capability << ", activation " << int(kind) << ", D " << shape.model << ", F " << shape.width);
+  INFO("capability " << capability << ", activation " << int(kind) << ", D " << shape.model << ", F " << shape.width
+                     << ", biased " << biased);
+  const int columns = layer.halves * shape.width;
+  const auto bias = randn(size_t(layer.experts.num_experts()) * columns, 9);
   const DeviceExperts device(layer.experts);
-  const Buffer<Bf16> x(layer.x), w1(layer.w1), h(layer.rows * layer.halves * shape.width), act(layer.rows * shape.width);
+  const Buffer<Bf16> x(layer.x), w1(layer.w1), b1(bias), h(layer.rows * columns), act(layer.rows * shape.width);
   const Buffer<int32_t> tokens(layer.tokens);
-  grouped_gemm_activation_fwd({device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability}, kind,
-                              h.data(), act.data(), nullptr);
+  GroupedGemmArgs args{device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability};
+  if (biased) args.bias = b1.data();
+  grouped_gemm_activation_fwd(args, kind, h.data(), act.data(), nullptr);
   REQUIRE(device.is_as_before(layer.experts));
-  const auto expected =
-      oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w1, layer.halves * shape.width, shape.model, false);
+  auto expected = oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w1, columns, shape.model, false);
+  if (biased) oracle::add_bias(layer.experts, expected, bias, columns);
   REQUIRE(rounding_errors(h.host(), expected) < 1.2);
   REQUIRE(rounding_errors(act.host(), oracle::activation(kind, h.host(), shape.width)) < 1.5);
 }

@@ -38,12 +38,13 @@ struct Inputs {
 
 /// c has `spare` more rows than the product.
 std::vector<Bf16> run(const Experts& experts, Widths w, const Inputs& in, const std::vector<int32_t>& c_rows = {},
-                      int spare = 0) {
+                      int spare = 0, const std::vector<Bf16>& bias = {}) {
   const DeviceExperts device(experts);
-  const Buffer<Bf16> a(in.a), b(in.b), c(size_t(experts.num_rows() + spare) * w.n);
+  const Buffer<Bf16> a(in.a), b(in.b), bias_EN(bias), c(size_t(experts.num_rows() + spare) * w.n);
   const Buffer<int32_t> a_rows(in.rows), places(c_rows);
   GroupedGemmArgs args{device.rows, a.data(), in.rows.empty() ? nullptr : a_rows.data(), b.data(), w.n, w.k, 3, kHopper};
   args.c_rows_R = c_rows.empty() ? nullptr : places.data();
+  if (!bias.empty()) args.bias = bias_EN.data();
   grouped_gemm_fwd(args, c.data(), nullptr);
   return c.host();
 }
@@ -61,6 +62,16 @@ TEST_CASE("few_rows: values", KERNEL_TAGS) {
   const auto actual = run(experts, w, in);
   REQUIRE(rounding_errors(actual, expected) < 1.2);
   REQUIRE(run(experts, w, in) == actual);
+}
+
+TEST_CASE("few_rows: a bias of each expert", KERNEL_TAGS) {
+  const auto experts = GENERATE(from_range(few_rows_tables()));
+  const auto w = GENERATE(from_range(widths()));
+  const Inputs in(experts, w, true);
+  const auto bias = randn(size_t(experts.num_experts()) * w.n, 4);
+  auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
+  oracle::add_bias(experts, expected, bias, w.n);
+  REQUIRE(rounding_errors(run(experts, w, in, {}, 0, bias), expected) < 1.2);
 }
 
 TEST_CASE("few_rows: rows stored where a list says", KERNEL_TAGS) {
@@ -84,15 +95,21 @@ TEST_CASE("few_rows: up projection with its activation", KERNEL_TAGS) {
       GENERATE(Activation::kSwiglu, Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu);
   const auto experts = GENERATE(Experts({0, 1}), Experts({2, 0, 6}), Experts({0, 9, 0, 17, 1}), Experts({32}));
   const auto w = GENERATE(from_range(widths()));
-  INFO("activation " << int(kind) << ", rows " << experts.num_rows() << ", F " << w.n << ", D " << w.k);
+  const bool biased = GENERATE(false, true);
+  INFO("biased " << biased << ", activation " << int(kind) << ", rows " << experts.num_rows() << ", F " << w.n << ", D "
+                 << w.k);
   const int halves = oracle::is_gated(kind) ? 2 : 1;
   const Inputs in(experts, w, true, halves);
   const DeviceExperts device(experts);
-  const Buffer<Bf16> x(in.a), w1(in.b), h(size_t(experts.num_rows()) * halves * w.n), act(size_t(experts.num_rows()) * w.n);
+  const auto bias = randn(size_t(experts.num_experts()) * halves * w.n, 4);
+  const Buffer<Bf16> bias_EN(bias), x(in.a), w1(in.b), h(size_t(experts.num_rows()) * halves * w.n),
+      act(size_t(experts.num_rows()) * w.n);
   const Buffer<int32_t> tokens(in.rows);
-  grouped_gemm_activation_fwd({device.rows, x.data(), tokens.data(), w1.data(), w.n, w.k, 3, kHopper}, kind, h.data(),
-                              act.data(), nullptr);
-  const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, halves * w.n, w.k, false);
+  GroupedGemmArgs args{device.rows, x.data(), tokens.data(), w1.data(), w.n, w.k, 3, kHopper};
+  if (biased) args.bias = bias_EN.data();
+  grouped_gemm_activation_fwd(args, kind, h.data(), act.data(), nullptr);
+  auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, halves * w.n, w.k, false);
+  if (biased) oracle::add_bias(experts, expected, bias, halves * w.n);
   REQUIRE(rounding_errors(h.host(), expected) < 1.2);
   REQUIRE(rounding_errors(act.host(), oracle::activation(kind, h.host(), w.n)) < 1.5);
 }

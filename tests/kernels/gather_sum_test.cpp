@@ -65,14 +65,18 @@ TEST_CASE("gather_sum: n must be a multiple of 8", KERNEL_TAGS) {
 
 TEST_CASE("sum_dgates: rows back to slots", KERNEL_TAGS) {
   const int rows = 300, partials = 3;
+  const bool dotted = GENERATE(false, true);
   const auto inverse = random_permutation(rows, 2);
   const auto partial = uniform(size_t(rows) * partials, 3);
+  const auto dots = uniform(rows, 4);
   std::vector<float> expected(rows);
-  for (int slot = 0; slot < rows; ++slot)
+  for (int slot = 0; slot < rows; ++slot) {
+    if (dotted) expected[slot] = dots[inverse[slot]];
     for (int i = 0; i < partials; ++i) expected[slot] += partial[size_t(inverse[slot]) * partials + i];
-  const Buffer<float> partial_R(partial), dgates(size_t{rows});
+  }
+  const Buffer<float> partial_R(partial), dots_R(dots), dgates(size_t{rows});
   const Buffer<int32_t> inverse_R(inverse);
-  sum_dgates({partial_R.data(), inverse_R.data(), dgates.data(), rows, partials}, nullptr);
+  sum_dgates({partial_R.data(), inverse_R.data(), dgates.data(), rows, partials, dotted ? dots_R.data() : nullptr}, nullptr);
   REQUIRE(dgates.host() == expected);
 }
 

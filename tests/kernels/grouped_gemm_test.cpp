@@ -28,13 +28,16 @@ struct Inputs {
   std::vector<int32_t> rows;
 };
 
-std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability) {
+/// bias may be empty: none.
+std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability,
+                      const std::vector<Bf16>& bias = {}) {
   const DeviceExperts device(experts);
-  const Buffer<Bf16> a(in.a), b(in.b);
+  const Buffer<Bf16> a(in.a), b(in.b), bias_EN(bias);
   const Buffer<int32_t> rows(in.rows);
   const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
   GroupedGemmArgs args{device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability};
   args.few_rows_kernel = false;
+  if (!bias.empty()) args.bias = bias_EN.data();
   gemm(args, c.data(), nullptr);
   REQUIRE(device.is_as_before(experts));
   return c.host();
@@ -53,6 +56,20 @@ TEST_CASE("grouped_gemm: values", KERNEL_TAGS) {
   const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
   REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3, capability), expected) <
           1.2);
+}
+
+TEST_CASE("grouped_gemm: a bias of each expert", KERNEL_TAGS) {
+  const int capability = GENERATE(from_range(kFamilies));
+  const auto experts = GENERATE(from_range(expert_tables()));
+  const auto w = GENERATE(from_range(widths()));
+  const bool gathered = GENERATE(false, true);
+  INFO("capability " << capability << ", rows " << experts.num_rows() << ", n " << w.n << ", k " << w.k << ", gathered "
+                     << gathered);
+  const Inputs in(experts, w, gathered);
+  const auto bias = randn(size_t(experts.num_experts()) * w.n, 4);
+  auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
+  oracle::add_bias(experts, expected, bias, w.n);
+  REQUIRE(rounding_errors(run(grouped_gemm_fwd, experts, w, in, 3, capability, bias), expected) < 1.2);
 }
 
 TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {

@@ -36,6 +36,13 @@ inline std::vector<double> grouped_gemm(const Experts& experts, const std::vecto
   return c;
 }
 
+/// bias [E, n], to every row of its expert.
+inline void add_bias(const Experts& experts, std::vector<double>& c, const std::vector<Bf16>& bias, int n) {
+  for (int e = 0; e < experts.num_experts(); ++e)
+    for (int m = experts.offsets[e]; m < experts.offsets[e + 1]; ++m)
+      for (int j = 0; j < n; ++j) c[size_t(m) * n + j] += to_float(bias[size_t(e) * n + j]);
+}
+
 /// [E, m, n]: sums over the rows of each expert of a^T b.
 inline std::vector<double> wgrad(const Experts& experts, const std::vector<Bf16>& a, const std::vector<int32_t>& a_rows,
                                  const std::vector<Bf16>& b, const std::vector<int32_t>& b_rows, int m, int n) {

@@ -14,7 +14,7 @@ struct Accumulators {
 
   /// visit(row, column, value, value of column + 1).
   template <class Visit>
-  __device__ void for_pairs(Visit&& visit) const {
+  __device__ void for_pairs(Visit&& visit) {
     const int row = first_row() + threadIdx.x % 32 / 4, column = first_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 4; ++i)

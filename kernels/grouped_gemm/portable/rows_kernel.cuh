@@ -18,6 +18,7 @@ struct RowsParams {
   const int32_t* offsets_E1;
   const int32_t* tiles_E3;
   int num_experts, n_tiles, n, k;
+  const void* bias;  ///< [E, kHalves n]; nullptr: none
   Epilogue epilogue;
 };
 
@@ -33,15 +34,32 @@ struct WeightAsStored {
               return (int64_t{tile.expert} * kHalves + half) * p.n + column;
             }};
   }
+
+  template <class Params>
+  __device__ static void add_bias(Accumulators& acc, const Params& p, const RowTile& tile) {
+    if (!p.bias) return;
+    constexpr int kTileWidth = kColumns / kHalves;
+    const auto* of_expert = static_cast<const char*>(p.bias) + int64_t{tile.expert} * kHalves * p.n * 2;
+    acc.for_pairs([&](int, int i, float& x, float& y) {
+      const int column = tile.n_tile * kTileWidth + i % kTileWidth;
+      if (column >= p.n) return;
+      const int64_t at = int64_t{i / kTileWidth} * p.n + column;
+      const uint32_t pair = __ldg(reinterpret_cast<const uint32_t*>(of_expert + at * 2));
+      x += low_bf16(pair);
+      y += high_bf16(pair);
+    });
+  }
 };
 
-/// B [E, k, n].
+/// B [E, k, n]. Backward only, so without a bias.
 struct WeightTransposed {
   using Operand = RowsAsK<AsB, kColumns>;
   template <class Params>
   __device__ static Operand operand(const Params& p, const RowTile& tile) {
     return {static_cast<const char*>(p.b) + int64_t{tile.expert} * p.k * p.n * 2, p.n, nullptr, 0, p.k, tile.n_tile * kColumns};
   }
+  template <class Params>
+  __device__ static void add_bias(Accumulators&, const Params&, const RowTile&) {}
 };
 
 template <class Weight, class Epilogue>
@@ -58,6 +76,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) rows_kernel(const __gr
     auto b = Weight::operand(p, tile);
     Accumulators acc;
     multiply(acc, a, b, num_blocks, shared);
+    Weight::add_bias(acc, p, tile);
     acc.for_pairs([&](int row, int column, float x, float y) {
       store_shared(shared + swizzled<kColumns * 2>(row, column / 8) + column % 8 * 2, pack_bf16(x, y));
     });
@@ -80,6 +99,7 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, int columns_per_ti
                                     .n_tiles = static_cast<int>(n_tiles),
                                     .n = static_cast<int>(args.n),
                                     .k = static_cast<int>(args.k),
+                                    .bias = args.bias,
                                     .epilogue = epilogue};
   const int64_t most_tiles = (ceil_div(args.experts.num_rows, kTileRows) + args.experts.num_experts) * n_tiles;
   launch(op, rows_kernel<Weight, Epilogue>, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, most_tiles), kThreads,

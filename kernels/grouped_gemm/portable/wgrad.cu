@@ -6,6 +6,7 @@
 #include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/portable/multiply.cuh"
 #include "kernels/grouped_gemm/schedule.h"
+#include "kernels/grouped_gemm/update_pair.cuh"
 
 namespace scatterlm::kernels::portable {
 namespace {
@@ -14,18 +15,6 @@ struct WgradParams {
   WgradArgs args;
   int m_tiles, n_tiles;
 };
-
-/// Elements `at` and `at` + 1 of dw.
-__device__ void update_pair(const WgradArgs& args, int64_t at, float x, float y) {
-  const bool add = args.update == WgradUpdate::kAdd;
-  if (args.output == WgradOutput::kFp32) {
-    auto* to = reinterpret_cast<float2*>(args.dw) + at / 2;
-    *to = add ? float2{to->x + x, to->y + y} : float2{x, y};
-  } else {
-    auto* to = reinterpret_cast<uint32_t*>(args.dw) + at / 2;
-    *to = add ? pack_bf16(low_bf16(*to) + x, high_bf16(*to) + y) : pack_bf16(x, y);
-  }
-}
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __grid_constant__ WgradParams p) {
   const WgradArgs& args = p.args;
@@ -42,7 +31,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
     multiply(acc, a, b, (tile.row_end - tile.row + kBlockK - 1) / kBlockK, shared);
     acc.for_pairs([&](int i, int j, float x, float y) {
       const int row = first_row + i, column = first_column + j;
-      if (row < m && column < n) update_pair(args, (int64_t{tile.expert} * m + row) * n + column, x, y);
+      if (row < m && column < n) {
+        const int64_t at = (int64_t{tile.expert} * m + row) * n + column;
+        update_pair(args.dw, args.output, args.update, at, x, y);
+      }
     });
   }
 }
