@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "kernels/expert_bias.h"
 #include "kernels/grouped_gemm.h"
 #include "lib/ops/device.h"
 
@@ -30,6 +31,9 @@ struct ExpertGemms {
   /// dW of `weight` [E, m, n] from args.a and args.b. Undefined if it was added straight into the gradient of the weight: that
   /// of a leaf whose gradient is there already, in fp32; its post-accumulate hook runs as ever.
   at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
+
+  /// The same for db of `bias` [E, n] from args.dy, rows and gates.
+  at::Tensor bias_gradient(const at::Tensor& bias, kernels::ExpertBiasGradArgs args) const;
 
   kernels::ExpertRows experts;
   int sms, capability;

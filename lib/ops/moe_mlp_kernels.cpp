@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/expert_bias.h"
 #include "kernels/gather_sum.h"
 #include "lib/ops/expert_gemms.h"
 #include "lib/ops/gather_sum.h"
@@ -18,20 +19,25 @@ namespace {
 class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
-                            const at::Tensor& w2, const at::Tensor& gates_TK, const at::Tensor& sorted_R,
-                            const at::Tensor& tokens_R, const at::Tensor& inverse_R, const at::Tensor& offsets_E1,
-                            const at::Tensor& tiles_E3, const TokenSlots& slots, int64_t kind) {
+                            const at::Tensor& w2, const at::Tensor& gates_TK, const std::optional<at::Tensor>& b1,
+                            const std::optional<at::Tensor>& b2, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
+                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, const at::Tensor& tiles_E3,
+                            const TokenSlots& slots, int64_t kind) {
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
     const ExpertGemms gemms(x_TD, offsets_E1, tiles_E3, rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
     auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
-    kernels::grouped_gemm_activation_fwd(gemms.times(x_TD, tokens, w1, width), static_cast<kernels::Activation>(kind),
-                                         h.mutable_data_ptr(), act_RF.mutable_data_ptr(), gemms.stream);
-    ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3, slots.offsets_T1});
+    auto up = gemms.times(x_TD, tokens, w1, width), down = gemms.times(act_RF, nullptr, w2, x_TD.size(1));
+    if (b1) up.bias = b1->const_data_ptr();
+    if (b2) down.bias = b2->const_data_ptr();
+    kernels::grouped_gemm_activation_fwd(up, static_cast<kernels::Activation>(kind), h.mutable_data_ptr(),
+                                         act_RF.mutable_data_ptr(), gemms.stream);
+    ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3, slots.offsets_T1,
+                            b1.value_or(at::Tensor()), b2.value_or(at::Tensor())});
     ctx->saved_data["kind"] = kind;
     ctx->saved_data["h"] = std::move(h);
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-    kernels::grouped_gemm_fwd(gemms.times(act_RF, nullptr, w2, x_TD.size(1)), y_RD.mutable_data_ptr(), gemms.stream);
+    kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
     return gather_sum(y_RD, inverse_R, slots, gates_TK);
   }
 
@@ -42,7 +48,7 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
     ctx->saved_data.erase("h");
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x_TD = saved[0], &w1 = saved[1], &w2 = saved[2], &gates_TK = saved[3], &sorted_R = saved[4],
-                     &tokens_R = saved[5], &inverse_R = saved[6];
+                     &tokens_R = saved[5], &inverse_R = saved[6], &b1 = saved[10], &b2 = saved[11];
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
     const ExpertGemms gemms(x_TD, saved[7], saved[8], rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
@@ -55,11 +61,19 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
         {h.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates_TK.const_data_ptr<float>(),
          sorted_R.const_data_ptr<int32_t>(), partial.mutable_data_ptr<float>()},
         gemms.stream);
+    const auto dots_R = b2.defined() ? bias_dots(gemms, do_TD, tokens, b2) : at::Tensor();
     auto dgates_TK = at::empty_like(gates_TK);
-    kernels::sum_dgates({partial.const_data_ptr<float>(), inverse_R.const_data_ptr<int32_t>(),
-                         dgates_TK.mutable_data_ptr<float>(), rows, partial.size(1)},
-                        gemms.stream);
-    at::Tensor dw1, dw2, dx_TD;
+    kernels::sum_dgates(
+        {partial.const_data_ptr<float>(), inverse_R.const_data_ptr<int32_t>(), dgates_TK.mutable_data_ptr<float>(), rows,
+         partial.size(1), dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr},
+        gemms.stream);
+    at::Tensor dw1, dw2, db1, db2, dx_TD;
+    if (b1.defined()) db1 = gemms.bias_gradient(b1, {.dy = h.const_data_ptr()});
+    if (b2.defined())
+      db2 = gemms.bias_gradient(b2, {.dy = do_TD.const_data_ptr(),
+                                     .dy_rows_R = tokens,
+                                     .gates = gates_TK.const_data_ptr<float>(),
+                                     .sorted_R = sorted_R.const_data_ptr<int32_t>()});
     if (ctx->needs_input_grad(2))
       dw2 = gemms.weight_gradient(w2, {.a = do_TD.const_data_ptr(), .a_rows_R = tokens, .b = act_gated_RF.const_data_ptr()});
     act_gated_RF.reset();
@@ -71,21 +85,38 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
       h.reset();
       dx_TD = gather_sum(dx_RD, inverse_R, {gates_TK.size(-1), saved[9]});
     }
-    return {dx_TD, dw1, dw2, dgates_TK, {}, {}, {}, {}, {}, {}, {}};
+    return {dx_TD, dw1, dw2, dgates_TK, db1, db2, {}, {}, {}, {}, {}, {}, {}};
+  }
+
+ private:
+  /// [R]: <dO[t], b2[e]>.
+  static at::Tensor bias_dots(const ExpertGemms& gemms, const at::Tensor& do_TD, const int32_t* tokens_R,
+                              const at::Tensor& b2) {
+    auto dots_R = at::empty({gemms.experts.num_rows}, do_TD.options().dtype(at::kFloat));
+    kernels::expert_bias_dots({.experts = gemms.experts,
+                               .dy = do_TD.const_data_ptr(),
+                               .dy_rows_R = tokens_R,
+                               .bias = b2.const_data_ptr(),
+                               .n = do_TD.size(1),
+                               .dots_R = dots_R.mutable_data_ptr<float>()},
+                              gemms.stream);
+    return dots_R;
   }
 };
 
 }  // namespace
 
-bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing) {
-  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tiles_E3.defined();
+bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing,
+                          const MoeMlpBias& bias) {
+  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tiles_E3.defined() &&
+         (!bias.b1 || kernels_take(*bias.b1)) && (!bias.b2 || kernels_take(*bias.b2));
 }
 
 at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
-                              const Routing& routing, Activation kind) {
+                              const Routing& routing, Activation kind, const MoeMlpBias& bias) {
   const c10::DeviceGuard guard(x_TD.device());
-  return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), routing.sorted_R, routing.tokens_R,
-                             routing.inverse_R, routing.offsets_E1, routing.tiles_E3,
+  return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), bias.b1, bias.b2, routing.sorted_R,
+                             routing.tokens_R, routing.inverse_R, routing.offsets_E1, routing.tiles_E3,
                              TokenSlots(gates_TK.size(-1), routing.token_offsets_T1), static_cast<int64_t>(kind));
 }
 

@@ -25,6 +25,27 @@ TEST_CASE("moe_mlp: values and gradients", "[moe_mlp]") {
   test::require_correct(op_for(c, kind), reference_for(c, kind), make_inputs(c, kind), {3});
 }
 
+TEST_CASE("moe_mlp: biases, values and gradients", "[moe_mlp]") {
+  const auto kind = GENERATE(Activation::kSwiglu, Activation::kGelu);
+  const auto c = GENERATE(from_range(test::small_expert_cases()));
+  INFO(c.name);
+  // dgates is a sum of two dot products, <dA', A> and <dO, b2>, which may cancel: an ulp more than without biases.
+  test::require_correct(op_for(c, kind), reference_for(c, kind), make_biased_inputs(c, kind), {3}, /*ulps=*/2);
+}
+
+TEST_CASE("moe_mlp: one bias without the other", "[moe_mlp]") {
+  const bool up = GENERATE(false, true);
+  const auto c = test::small_expert_cases()[0];
+  const auto kind = Activation::kSwiglu;
+  auto inputs = make_biased_inputs(c, kind);
+  inputs.erase(inputs.begin() + (up ? 5 : 4));
+  const auto bias = [=](const Tensors& x) { return up ? ops::MoeMlpBias{x[4], {}} : ops::MoeMlpBias{{}, x[4]}; };
+  const auto routing = ops::make_routing(c.ids(), c.experts);
+  test::require_equals_reference(
+      [=](const Tensors& x) { return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind, bias(x)); },
+      [=](const Tensors& x) { return reference::moe_mlp(x[0], x[1], x[2], x[3], c.ids(), kind, bias(x)); }, inputs);
+}
+
 TEST_CASE("moe_mlp: every activation", "[moe_mlp]") {
   const auto kind = GENERATE(Activation::kGeglu, Activation::kReglu, Activation::kRelu2);
   const auto c = test::small_expert_cases()[0];
@@ -35,8 +56,9 @@ TEST_CASE("moe_mlp: larger sizes in fp32 and bfloat16", "[moe_mlp]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(c.name);
+  const auto inputs = GENERATE(false, true) ? make_biased_inputs : make_inputs;
   test::require_low_precision(op_for(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
-                              make_inputs(c, Activation::kSwiglu), {.dtype = dtype, .wide = {3}});
+                              inputs(c, Activation::kSwiglu), {.dtype = dtype, .wide = {3}});
 }
 
 TEST_CASE("moe_mlp: one expert with gate 1 has the bits of the dense MLP", "[moe_mlp]") {
@@ -110,6 +132,11 @@ TEST_CASE("moe_mlp: errors", "[moe_mlp]") {
                       ContainsSubstring("gates must be float32 (float64 where x is)"));
   REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1].to(at::kFloat), x[2], x[3], routing, kind),
                       ContainsSubstring("weights must be Double as x"));
+  const auto with = [&](const ops::MoeMlpBias& bias) { return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind, bias); };
+  REQUIRE_THROWS_WITH(with({at::zeros({5, 5}, at::kDouble), {}}),
+                      ContainsSubstring("[moe_mlp] b1 must be [E=5, 2F=10], got [5, 5]"));
+  REQUIRE_THROWS_WITH(with({{}, at::zeros({5, 3})}),
+                      ContainsSubstring("[moe_mlp] b2 must be Double as the weights, got Float"));
 }
 
 TEST_CASE("moe_mlp: on a GPU", "[moe_mlp][.gpu]") {
@@ -118,7 +145,8 @@ TEST_CASE("moe_mlp: on a GPU", "[moe_mlp][.gpu]") {
   const auto c = GENERATE(from_range(test::large_expert_cases()));
   INFO(c.name);
   const auto kind = Activation::kSwiglu;
-  test::require_low_precision(op_for(c, kind, at::kCUDA), reference_for(c, kind), make_inputs(c, kind),
+  const auto inputs = GENERATE(false, true) ? make_biased_inputs : make_inputs;
+  test::require_low_precision(op_for(c, kind, at::kCUDA), reference_for(c, kind), inputs(c, kind),
                               {.dtype = dtype, .wide = {3}, .device = at::kCUDA});
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/ops/activation.h"
+#include "lib/ops/moe_mlp.h"
 #include "lib/ops/parallel_linear.h"
 #include "lib/ops/router.h"
 
@@ -82,14 +83,16 @@ inline at::Tensor linear_cross_entropy(const at::Tensor& h, const at::Tensor& we
 inline int64_t expert(const at::Tensor& ids_TK, int64_t t, int64_t j) { return ids_TK[t][j].item<int64_t>(); }
 
 inline at::Tensor moe_mlp(const at::Tensor& x, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
-                          const at::Tensor& ids, Activation kind) {
+                          const at::Tensor& ids, Activation kind, const ops::MoeMlpBias& bias = {}) {
   const auto up = w1.unbind(0), down = w2.unbind(0);
+  const auto biased = [](const at::Tensor& y, const std::optional<at::Tensor>& b, int64_t e) { return b ? y + (*b)[e] : y; };
   std::vector<at::Tensor> tokens;
   for (int64_t t = 0; t < x.size(0); ++t) {
     auto sum = at::zeros({x.size(1)}, gates.options());
     for (int64_t j = 0; j < ids.size(1); ++j) {
       const int64_t e = expert(ids, t, j);
-      sum = sum + gates[t][j] * at::mv(down[e], reference::activation(at::mv(up[e], x[t]), kind));
+      sum = sum + gates[t][j] *
+                      biased(at::mv(down[e], reference::activation(biased(at::mv(up[e], x[t]), bias.b1, e), kind)), bias.b2, e);
     }
     tokens.push_back(sum.to(x.scalar_type()));
   }

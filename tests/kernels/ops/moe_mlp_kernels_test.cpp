@@ -45,27 +45,30 @@ struct CountCalls : torch::autograd::PostAccumulateGradHook {
 TEST_CASE("moe_mlp on kernels: values and gradients within twice the error of plain LibTorch", "[moe_mlp]") {
   ops::assume_compute_capability(GENERATE(80, 90));
   const auto c = GENERATE(from_range(cases()));
-  INFO(c.name);
+  const bool biased = GENERATE(false, true);
+  INFO(c.name << ", biased " << biased);
+  const auto inputs = biased ? make_biased_inputs : make_inputs;
   test::require_low_precision(op_for(c, Activation::kSwiglu), reference_for(c, Activation::kSwiglu),
-                              make_inputs(c, Activation::kSwiglu), {.dtype = at::kBFloat16, .wide = {3}});
+                              inputs(c, Activation::kSwiglu), {.dtype = at::kBFloat16, .wide = {3}});
 }
 
 TEST_CASE("moe_mlp on kernels: every activation", "[moe_mlp]") {
   ops::assume_compute_capability(GENERATE(80, 90));
   const auto kind = GENERATE(Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu);
   const auto c = cases()[0];
-  test::require_low_precision(op_for(c, kind), reference_for(c, kind), make_inputs(c, kind),
+  test::require_low_precision(op_for(c, kind), reference_for(c, kind), make_biased_inputs(c, kind),
                               {.dtype = at::kBFloat16, .wide = {3}});
 }
 
 TEST_CASE("moe_mlp on kernels: gradients are added straight into fp32 buffers", "[moe_mlp]") {
   ops::assume_compute_capability(GENERATE(80, 90));
   const auto c = cases()[0];
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
-  inputs[3] = inputs[3].to(at::kFloat);
+  auto inputs = make_biased_inputs(c, Activation::kSwiglu);
+  for (auto& x : inputs) x = x.to(at::kBFloat16);
+  inputs[3] = c.gates().to(at::kFloat);
   int calls = 0;
-  for (const int i : {1, 2}) {
+  const auto parameters = {1, 2, 4, 5};
+  for (const int i : parameters) {
     inputs[i] = inputs[i].detach().requires_grad_();
     inputs[i].set_grad_dtype(std::nullopt);
     inputs[i].mutable_grad() = at::ones(inputs[i].sizes(), at::kFloat);
@@ -74,16 +77,18 @@ TEST_CASE("moe_mlp on kernels: gradients are added straight into fp32 buffers", 
   const auto* data = inputs[1].grad().const_data_ptr();
   const auto out = op_for(c, Activation::kSwiglu)(inputs);
   out.backward(at::ones_like(out));
-  REQUIRE(calls == 2);
+  REQUIRE(calls == 4);
   REQUIRE(inputs[1].grad().const_data_ptr() == data);
 
   auto leaves = inputs;
-  for (const int i : {1, 2}) leaves[i] = inputs[i].detach().clone().requires_grad_();  // without a gradient: bf16 comes back
+  for (const int i : parameters)
+    leaves[i] = inputs[i].detach().clone().requires_grad_();  // without a gradient: bf16 comes back
   const auto again = op_for(c, Activation::kSwiglu)(leaves);
-  const auto grads = torch::autograd::grad({again}, {leaves[1], leaves[2]}, {at::ones_like(again)});
-  for (const int i : {1, 2}) {
-    const auto sum = inputs[i].grad() - 1, rounded = grads[i - 1].to(at::kFloat);
-    REQUIRE(grads[i - 1].scalar_type() == at::kBFloat16);
+  const auto grads = torch::autograd::grad({again}, {leaves[1], leaves[2], leaves[4], leaves[5]}, {at::ones_like(again)});
+  auto grad = grads.begin();
+  for (const int i : parameters) {
+    const auto sum = inputs[i].grad() - 1, rounded = grad->to(at::kFloat);
+    REQUIRE(grad++->scalar_type() == at::kBFloat16);
     REQUIRE((sum - rounded).norm().item<double>() < 2.5e-3 * rounded.norm().item<double>());
   }
 }
