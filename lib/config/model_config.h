@@ -70,6 +70,7 @@ struct MoeConfig {
   int64_t moe_intermediate_size = 128;
   int64_t shared_intermediate_size = 0;
   Activation activation = Activation::kSwiglu;
+  bool bias = false;
 
   bool operator==(const MoeConfig&) const = default;
 
@@ -81,6 +82,7 @@ struct MoeConfig {
     v.key("shared_intermediate_size", shared_intermediate_size, "width of the expert that sees every token; 0 = none",
           Range{0, 1 << 20});
     v.key("activation", activation, "swiglu, geglu and reglu are gated; relu2 and gelu are not");
+    v.key("bias", bias, "bias on the up and down projections of the experts, not of the shared one");
   }
 };
 

@@ -34,6 +34,11 @@ MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const
                          Init::normal(init.normal), Decay::kYes);
   down_weight =
       unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+  if (config.bias) {
+    up_bias = unit.param(name + ".experts.up_proj_bias", {config.num_experts, up_rows(config.activation, width)}, Init::zeros(),
+                         Decay::kNo);
+    down_bias = unit.param(name + ".experts.down_proj_bias", {config.num_experts, hidden}, Init::zeros(), Decay::kNo);
+  }
   if (config.shared_intermediate_size > 0) {
     shared.emplace(config.activation, config.shared_intermediate_size, name + ".shared", hidden, init, unit);
   }
@@ -42,7 +47,7 @@ MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const
 at::Tensor MoeMlp::forward(const at::Tensor& x_BSD, Context& context) {
   const auto x_TD = x_BSD.flatten(0, 1);
   const auto [gates, routing] = router.forward(x_TD, context);
-  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates, routing, config.activation);
+  auto out = ops::moe_mlp(x_TD, up_weight, down_weight, gates, routing, config.activation, {up_bias, down_bias});
   if (shared) out = out + shared->forward(x_TD);
   return out.view_as(x_BSD);
 }

@@ -29,8 +29,10 @@ struct MoeMlp {
 
   MoeConfig config;
   Router router;
-  at::Tensor up_weight;    ///< [E, 2F, D] or [E, F, D]
-  at::Tensor down_weight;  ///< [E, D, F]
+  at::Tensor up_weight;                 ///< [E, 2F, D] or [E, F, D]
+  at::Tensor down_weight;               ///< [E, D, F]
+  std::optional<at::Tensor> up_bias;    ///< [E, 2F] or [E, F]
+  std::optional<at::Tensor> down_bias;  ///< [E, D]
   std::optional<DenseMlp> shared;
 };
 

@@ -13,10 +13,11 @@ struct Count {
     size.active_matmul += active_copies * elements;
   }
   void matrix(int64_t elements) { matrices(1, 1, elements); }
-  void vector(int64_t elements) {
-    size.total += elements;
-    size.active += elements;
+  void vectors(int64_t copies, int64_t active_copies, int64_t elements) {
+    size.total += copies * elements;
+    size.active += active_copies * elements;
   }
+  void vector(int64_t elements) { vectors(1, 1, elements); }
 };
 
 int64_t mlp_elements(Activation activation, int64_t hidden, int64_t width) {
@@ -49,6 +50,10 @@ void count_moe(Count& count, const MoeConfig& config, int64_t hidden) {
   count.matrix(config.num_experts * hidden);  // router
   count.matrices(config.num_experts, config.num_experts_per_tok,
                  mlp_elements(config.activation, hidden, config.moe_intermediate_size));
+  if (config.bias) {
+    const int64_t up = (is_gated(config.activation) ? 2 : 1) * config.moe_intermediate_size;
+    count.vectors(config.num_experts, config.num_experts_per_tok, up + hidden);
+  }
   count.matrix(mlp_elements(config.activation, hidden, config.shared_intermediate_size));
 }
 

@@ -29,6 +29,7 @@ std::vector<ModelConfig> variants() {
   });
   add([](ModelConfig& c) {
     c.router.score = RouterScore::kSigmoid, c.router.routed_scaling_factor = 1.7, c.moe.activation = Activation::kGeglu;
+    c.moe.bias = true;
   });
   add([](ModelConfig& c) {
     c.router.norm_topk_prob = false, c.moe.activation = Activation::kRelu2, c.dense.activation = Activation::kGelu;
@@ -45,6 +46,7 @@ std::vector<nn::Router> require_equals_plain_operations(const ModelConfig& confi
   const auto comm = make_single_comm();
   nn::Model model(config, kDouble, *comm);
   initialise(model, 7);
+  randomise_biases(model);
   ReferenceModel reference(model);
   const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
   REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);

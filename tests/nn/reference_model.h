@@ -153,8 +153,10 @@ class ReferenceModel {
     const auto& c = config_.moe;
     const auto x_TD = x.flatten(0, 1);
     const auto [gates, ids] = route(x_TD, name + ".router", c.num_experts, c.num_experts_per_tok, /*rounds=*/true);
-    const auto h = at::einsum("tjfd,td->tjf", {per_slot(w(name + ".experts.up_proj"), ids), x_TD});
-    const auto y = at::einsum("tjdf,tjf->tjd", {per_slot(w(name + ".experts.down_proj"), ids), act(h, c.activation)});
+    auto h = at::einsum("tjfd,td->tjf", {per_slot(w(name + ".experts.up_proj"), ids), x_TD});
+    if (c.bias) h = h + w(name + ".experts.up_proj_bias").index({ids});
+    auto y = at::einsum("tjdf,tjf->tjd", {per_slot(w(name + ".experts.down_proj"), ids), act(h, c.activation)});
+    if (c.bias) y = y + w(name + ".experts.down_proj_bias").index({ids});
     auto out = (y * gates.unsqueeze(-1)).sum(1);
     if (c.shared_intermediate_size > 0) out = out + dense(x_TD, name + ".shared", c.activation);
     return out.view_as(x);

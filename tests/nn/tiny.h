@@ -31,6 +31,14 @@ inline void initialise(nn::Model& model, int64_t seed) {
   }
 }
 
+/// Zeros would not show what adds a bias.
+inline void randomise_biases(nn::Model& model) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(uint64_t{8});
+  for (const auto& unit : model.units())
+    for (const auto& p : unit->params())
+      if (p.name.ends_with("bias")) p.tensor.detach().normal_(0, 1, generator);
+}
+
 inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint64_t seed = 3) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const auto tokens = at::randint(vocab, {sequences, length + 1}, generator, at::kLong);

@@ -47,6 +47,16 @@ TEST_CASE("size and FLOPs of a routed layer, counted by hand") {
   REQUIRE(flops_per_token(config, 16) == 6.0 * static_cast<double>(size.active_matmul) + 384);
 }
 
+TEST_CASE("biases of experts are no arithmetic") {
+  ModelConfig config = tiny("moa+moe", 1);
+  const ModelSize without = model_size(config);
+  config.moe.bias = true;
+  const ModelSize size = model_size(config);
+  REQUIRE(size.total == without.total + 4 * (2 * 3 + 4));
+  REQUIRE(size.active == without.active + 2 * (2 * 3 + 4));
+  REQUIRE(size.active_matmul == without.active_matmul);
+}
+
 TEST_CASE("an untied embedding costs memory, not arithmetic") {
   ModelConfig config = tiny("gqa+dense", 1);
   const ModelSize tied = model_size(config);
@@ -63,6 +73,7 @@ TEST_CASE("the size is that of the model's tensors") {
   config.attention.bias = GENERATE(true, false);
   config.dense.activation = config.moe.activation = GENERATE(Activation::kSwiglu, Activation::kGelu);
   config.moe.shared_intermediate_size = GENERATE(0, 2);
+  config.moe.bias = config.attention.bias;
   const auto comm = make_single_comm();
   const nn::Model model(config, at::TensorOptions().dtype(at::kFloat), *comm);
   REQUIRE(model_size(config).total == model.num_parameters());

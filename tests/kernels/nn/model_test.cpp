@@ -14,6 +14,7 @@ ModelConfig config() {
   c.attention = {.num_attention_heads = 4, .num_key_value_heads = 2, .head_dim = 16};
   c.moa = {.num_experts = 4, .num_experts_per_tok = 2, .num_key_value_heads = 2, .head_dim = 32};
   c.moe = {.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 40};
+  c.moe.bias = true;
   c.initializer_range = 0.1;
   return c;
 }
@@ -26,6 +27,7 @@ TEST_CASE("a bfloat16 model on the kernels: loss and every gradient close to fp6
   c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
   nn::Model model(c, at::kBFloat16, *comm);
   initialise(model, 3);
+  randomise_biases(model);
   ReferenceModel reference(model);
   for (auto& [name, weight] : reference.weights) weight = weight.detach().to(at::kDouble).requires_grad_();
   const auto batch = random_batch(4, 40, 40);
