@@ -12,9 +12,18 @@ struct Accumulators {
   __device__ static int first_row() { return threadIdx.x / 32 % kWarpsAlongRows * kWarpTile; }
   __device__ static int first_column() { return threadIdx.x / 32 / kWarpsAlongRows * kWarpTile; }
 
+  /// To both columns that this thread has of part j, in every row.
+  __device__ void add_to_columns(int j, float x, float y) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      d[i][j][0] += x, d[i][j][1] += y;
+      d[i][j][2] += x, d[i][j][3] += y;
+    }
+  }
+
   /// visit(row, column, value, value of column + 1).
   template <class Visit>
-  __device__ void for_pairs(Visit&& visit) {
+  __device__ void for_pairs(Visit&& visit) const {
     const int row = first_row() + threadIdx.x % 32 / 4, column = first_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 4; ++i)

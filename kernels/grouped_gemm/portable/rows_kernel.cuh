@@ -39,15 +39,16 @@ struct WeightAsStored {
   __device__ static void add_bias(Accumulators& acc, const Params& p, const RowTile& tile) {
     if (!p.bias) return;
     constexpr int kTileWidth = kColumns / kHalves;
-    const auto* of_expert = static_cast<const char*>(p.bias) + int64_t{tile.expert} * kHalves * p.n * 2;
-    acc.for_pairs([&](int, int i, float& x, float& y) {
-      const int column = tile.n_tile * kTileWidth + i % kTileWidth;
-      if (column >= p.n) return;
-      const int64_t at = int64_t{i / kTileWidth} * p.n + column;
-      const uint32_t pair = __ldg(reinterpret_cast<const uint32_t*>(of_expert + at * 2));
-      x += low_bf16(pair);
-      y += high_bf16(pair);
-    });
+    const int in_tile = Accumulators::first_column();  // a warp's columns are all of one half
+    const int column = tile.n_tile * kTileWidth + in_tile % kTileWidth + static_cast<int>(threadIdx.x % 4) * 2;
+    const int64_t row = int64_t{tile.expert} * kHalves + in_tile / kTileWidth;
+    const auto* pairs = reinterpret_cast<const uint32_t*>(static_cast<const char*>(p.bias) + (row * p.n + column) * 2);
+#pragma unroll
+    for (int j = 0; j < kWarpTile / 8; ++j) {
+      if (column + j * 8 >= p.n) return;
+      const uint32_t pair = __ldg(pairs + j * 4);
+      acc.add_to_columns(j, low_bf16(pair), high_bf16(pair));
+    }
   }
 };
 
