@@ -1,12 +1,15 @@
 // Bound by memory: a thread has eight columns of a row, 16 bytes of each matrix.
 #include "kernels/activation_rows.h"
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/operand.h"
 #include "kernels/grouped_gemm/activations.cuh"
 
 namespace scatterlm::kernels {
 namespace {
 
+constexpr const char* kOp = "activation_rows";
 constexpr int kThreads = 256, kColumns = 8;
 
 struct FwdParams {
@@ -68,30 +71,29 @@ __global__ void __launch_bounds__(kThreads) bwd_kernel(const __grid_constant__ B
   if constexpr (Policy::kHalves == 2) p.dh[at.in_h + to_up] = up.packed();
 }
 
-int64_t blocks_of(const ActivationRowsArgs& args) {
-  if (args.width < kColumns || args.width % kColumns != 0)
-    throw KernelError("[activation_rows] F must be a multiple of 8, got " + std::to_string(args.width));
-  return (args.num_rows * (args.width / kColumns) + kThreads - 1) / kThreads;
-}
+int64_t blocks_of(const ActivationRowsArgs& args) { return ceil_div(args.num_rows * (args.width / kColumns), kThreads); }
 
 }  // namespace
 
 void activation_rows_fwd(const ActivationRowsArgs& args, void* a, cudaStream_t stream) {
+  check_operand(kOp, "h", args.h, args.width);
+  check_operand(kOp, "a", a, args.width);
   const int64_t blocks = blocks_of(args);
   if (blocks == 0) return;
   const FwdParams params{args, static_cast<uint4*>(a)};
-  with_activation(args.activation, [&](auto policy) {
-    launch("activation_rows", fwd_kernel<decltype(policy)>, blocks, kThreads, 0, params, stream);
-  });
+  with_activation(args.activation,
+                  [&](auto policy) { launch(kOp, fwd_kernel<decltype(policy)>, blocks, kThreads, 0, params, stream); });
 }
 
 void activation_rows_bwd(const ActivationRowsArgs& args, const void* da, void* dh, cudaStream_t stream) {
+  check_operand(kOp, "h", args.h, args.width);
+  check_operand(kOp, "da", da, args.width);
+  check_operand(kOp, "dh", dh, args.width);
   const int64_t blocks = blocks_of(args);
   if (blocks == 0) return;
   const BwdParams params{args, static_cast<const uint4*>(da), static_cast<uint4*>(dh)};
-  with_activation(args.activation, [&](auto policy) {
-    launch("activation_rows", bwd_kernel<decltype(policy)>, blocks, kThreads, 0, params, stream);
-  });
+  with_activation(args.activation,
+                  [&](auto policy) { launch(kOp, bwd_kernel<decltype(policy)>, blocks, kThreads, 0, params, stream); });
 }
 
 }  // namespace scatterlm::kernels

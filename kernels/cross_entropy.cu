@@ -7,6 +7,7 @@
 
 #include "kernels/device/eight.cuh"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/operand.h"
 #include "kernels/device/warp.cuh"
 
 namespace scatterlm::kernels {
@@ -75,8 +76,8 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kernel(const __grid
 }  // namespace
 
 void cross_entropy(const CrossEntropyArgs& args, cudaStream_t stream) {
-  if (args.vocab < kEight || args.vocab % kEight != 0)
-    throw KernelError("[cross_entropy] V must be a multiple of 8, got " + std::to_string(args.vocab));
+  check_operand("cross_entropy", "logits", args.logits, args.vocab);
+  check_operand("cross_entropy", "dlogits", args.dlogits, args.vocab);
   if (args.num_tokens == 0) return;
   with_type(args.dlogits_type, [&](auto element) {
     launch("cross_entropy", cross_entropy_kernel<decltype(element)>, args.num_tokens, kThreads, 2 * 32 * sizeof(float), args,

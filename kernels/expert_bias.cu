@@ -8,6 +8,7 @@
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/eight.cuh"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/operand.h"
 #include "kernels/device/warp.cuh"
 #include "kernels/grouped_gemm/update_pair.cuh"
 
@@ -88,16 +89,12 @@ __global__ void __launch_bounds__(kThreads) expert_bias_dots_kernel(const __grid
   }
 }
 
-void check(const char* op, int64_t n) {
-  if (n < kEight || n % kEight != 0)
-    throw KernelError("[" + std::string(op) + "] n must be a multiple of 8, got " + std::to_string(n));
-}
-
 }  // namespace
 
 void expert_bias_grad(const ExpertBiasGradArgs& args, cudaStream_t stream) {
   constexpr const char* kOp = "expert_bias_grad";
-  check(kOp, args.n);
+  check_operand(kOp, "dy", args.dy, args.n);
+  check_operand(kOp, "db", args.db, args.n);
   const int64_t blocks = args.experts.num_experts * ceil_div(args.n, kColumns);
   launch(kOp, expert_bias_grad_kernel, blocks, kThreads, kRowsAtOnce * kColumns * sizeof(float), args, stream);
 }
@@ -105,7 +102,8 @@ void expert_bias_grad(const ExpertBiasGradArgs& args, cudaStream_t stream) {
 void expert_bias_dots(const ExpertBiasDotsArgs& args, cudaStream_t stream) {
   constexpr const char* kOp = "expert_bias_dots";
   constexpr int64_t kRowsPerWarp = 8;  // of an expert with as many rows as the others
-  check(kOp, args.n);
+  check_operand(kOp, "dy", args.dy, args.n);
+  check_operand(kOp, "bias", args.bias, args.n);
   if (args.experts.num_rows == 0) return;
   const int64_t blocks = ceil_div(args.experts.num_rows, args.experts.num_experts * kWarps * kRowsPerWarp);
   launch(kOp, expert_bias_dots_kernel, args.experts.num_experts * blocks, kThreads, 0,

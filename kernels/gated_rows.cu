@@ -3,11 +3,13 @@
 
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/operand.h"
 #include "kernels/device/ptx.cuh"
 
 namespace scatterlm::kernels {
 namespace {
 
+constexpr const char* kOp = "gated_rows_bwd";
 constexpr int kWarps = 8, kColumns = 8;
 
 __global__ void __launch_bounds__(kWarps * 32) gated_rows_bwd_kernel(const __grid_constant__ GatedRowsBwdArgs p) {
@@ -45,10 +47,12 @@ __global__ void __launch_bounds__(kWarps * 32) gated_rows_bwd_kernel(const __gri
 }  // namespace
 
 void gated_rows_bwd(const GatedRowsBwdArgs& args, cudaStream_t stream) {
-  if (args.n < kColumns || args.n % kColumns != 0)
-    throw KernelError("[gated_rows_bwd] n must be a multiple of 8, got " + std::to_string(args.n));
+  check_operand(kOp, "da", args.da, args.n);
+  check_operand(kOp, "x", args.x, args.n);
+  check_operand(kOp, "dx", args.dx, args.n);
+  check_operand(kOp, "x_gated", args.x_gated, args.n);
   if (args.num_rows == 0) return;
-  launch("gated_rows_bwd", gated_rows_bwd_kernel, ceil_div(args.num_rows, kWarps), kWarps * 32, 0, args, stream);
+  launch(kOp, gated_rows_bwd_kernel, ceil_div(args.num_rows, kWarps), kWarps * 32, 0, args, stream);
 }
 
 }  // namespace scatterlm::kernels

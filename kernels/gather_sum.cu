@@ -6,6 +6,7 @@
 
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/operand.h"
 #include "kernels/device/ptx.cuh"
 
 namespace scatterlm::kernels {
@@ -51,7 +52,7 @@ struct Rows {
     const auto* y = static_cast<const char*>(p.y) + column * 2;
 #pragma unroll
     for (int j = 0; j < kRows; ++j)
-      if (j < count) value[j] = __ldcs(reinterpret_cast<const uint4*>(y + row[j] * p.n * 2));
+      if (j < count) value[j] = __ldcg(reinterpret_cast<const uint4*>(y + row[j] * p.n * 2));
   }
   __device__ void add_to(float (&sum)[kColumns]) const {
 #pragma unroll
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_co
       rows[i].load(p, column);
       rows[i].add_to(sum);
     }
-    *reinterpret_cast<uint4*>(static_cast<char*>(p.out) + ((first_token + i) * p.n + column) * 2) =
-        uint4{pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7])};
+    __stcs(reinterpret_cast<uint4*>(static_cast<char*>(p.out) + ((first_token + i) * p.n + column) * 2),
+           uint4{pack_bf16(sum[0], sum[1]), pack_bf16(sum[2], sum[3]), pack_bf16(sum[4], sum[5]), pack_bf16(sum[6], sum[7])});
   }
 }
 
@@ -116,8 +117,8 @@ __global__ void __launch_bounds__(kMaxThreads) sum_dgates_kernel(const __grid_co
 }  // namespace
 
 void gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
-  if (args.n < kColumns || args.n % kColumns != 0)
-    throw KernelError("[gather_sum] n must be a multiple of 8, got " + std::to_string(args.n));
+  check_operand("gather_sum", "y", args.y, args.n);
+  check_operand("gather_sum", "out", args.out, args.n);
   if (args.num_tokens == 0) return;
   if (args.token_offsets_T1)
     launch_gather_sum<ListedSlots>(args, stream);

@@ -12,13 +12,15 @@
 // forward functions then take a kernel of their own on every GPU (grouped_gemm/few_rows.cu).
 //
 // Widths are multiples of 8 and pointers of 16 bytes, the unit of copies; any E, R, empty experts included.
-// Every function enqueues one kernel and throws KernelError if it cannot.
+// Every function enqueues one kernel and throws KernelError if it cannot. Kernels over the same ExpertRows must not run at
+// once: they share counters.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
 
 #include "kernels/activation.h"
+#include "kernels/device/ceil_div.h"
 
 namespace scatterlm::kernels {
 
@@ -38,6 +40,10 @@ struct ExpertRows {
   int32_t* tiles_E3;    ///< [E+1] exclusive sums of ceil(rows of e / 128); [2] counters of the tiles begun, see schedule.h
   int64_t num_experts;  ///< E
   int64_t num_rows;     ///< R
+
+  /// Number of tiles of kTileRows rows that there can be.
+  int64_t most_tiles() const { return ceil_div(num_rows, kTileRows) + num_experts; }
+  SCATTERLM_HOST_DEVICE int32_t* tile_counters() const { return tiles_E3 + num_experts + 1; }
 };
 
 /// C[m, :] = A[row(m), :] B[e(m)] for every row m.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/device/ceil_div.h"
 #include "kernels/device/eight.cuh"
 #include "kernels/device/launch.cuh"
 
@@ -46,7 +47,7 @@ void rope(const RopeArgs& args, cudaStream_t stream) {
     throw KernelError("[rope] P must be a multiple of 16, got " + std::to_string(args.head_dim));
   if (args.batch == 0 || args.positions == 0 || args.groups == 0 || args.heads == 0) return;
   const int64_t work = args.groups * args.heads * args.head_dim / (2 * kEight);
-  const int threads = static_cast<int>(std::min<int64_t>(kMaxThreads, (work + 31) / 32 * 32));
+  const int threads = static_cast<int>(std::min<int64_t>(kMaxThreads, ceil_div(work, 32) * 32));
   with_type(args.type, [&](auto element) {
     launch("rope", rope_kernel<decltype(element)>, args.batch * args.positions, threads, 0, args, stream);
   });

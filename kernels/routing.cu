@@ -7,8 +7,10 @@
 #include <algorithm>
 
 #include "kernels/device/ceil_div.h"
-#include "kernels/device/expert_offsets.cuh"
+#include "kernels/device/expert_rows.cuh"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/ptx.cuh"
+#include "kernels/device/warp.cuh"
 
 namespace scatterlm::kernels {
 namespace {
@@ -57,6 +59,28 @@ __device__ void add_pieces(const RoutingParams& p, int32_t* first, int32_t* tota
   }
 }
 
+/// visit(e, first row of e) for every expert; totals[e] is its number of rows. One warp of each block calls; that of block 0
+/// also writes the offsets (grouped_gemm.h).
+template <class Visit>
+__device__ __forceinline__ void place_experts(const RoutingArgs& args, const int32_t* totals, Visit&& visit) {
+  const int lane = threadIdx.x % 32, num_experts = static_cast<int>(args.num_experts);
+  int rows = 0, tiles = 0;  // of the experts before this group of 32
+  for (int group = 0; group < num_experts; group += 32) {
+    const int e = group + lane, total = e < num_experts ? totals[e] : 0;
+    const int row_sum = warp_inclusive_sum(total), tile_sum = warp_inclusive_sum(ceil_div(total, kTileRows));
+    if (e < num_experts) {
+      visit(e, rows + row_sum - total);
+      if (blockIdx.x == 0) {
+        args.offsets_E1[e + 1] = rows + row_sum;
+        args.tiles_E3[e + 1] = tiles + tile_sum;
+      }
+    }
+    rows += __shfl_sync(~0u, row_sum, 31);
+    tiles += __shfl_sync(~0u, tile_sum, 31);
+  }
+  if (blockIdx.x == 0 && lane == 0) begin_expert_rows(num_experts, args.offsets_E1, args.tiles_E3);
+}
+
 /// first[e] = first row of this piece's slots of expert e. Block 0 also writes the offsets.
 __device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t* totals) {
   const int num_experts = static_cast<int>(p.args.num_experts);
@@ -68,9 +92,7 @@ __device__ void find_first_rows(const RoutingParams& p, int32_t* first, int32_t*
   }
   __syncthreads();
   if (threadIdx.x >= 32) return;
-  place_experts(
-      num_experts, p.args.offsets_E1, p.args.tiles_E3, [&](int e) { return totals[e]; },
-      [&](int e, int row) { first[e] += row; });
+  place_experts(p.args, totals, [&](int e, int row) { first[e] += row; });
 }
 
 /// Shared memory: first [E], then one count [E] for each warp.

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "kernels/device/ceil_div.h"
+#include "kernels/device/expert_rows.cuh"
 #include "kernels/device/launch.cuh"
+#include "kernels/device/ptx.cuh"
 #include "kernels/device/token_scores.cuh"
 #include "kernels/grouped_gemm.h"
 
@@ -163,10 +165,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_con
   sum_over_block(shared, rows, before, total);
   const int chosen = p.args.counts_E[expert], wanted = rounded_count(chosen, p.tokens), first_row = total[0];
   if (thread == 0) {
-    if (expert == 0) {
-      p.args.offsets_E1[0] = p.args.tiles_E3[0] = 0;
-      p.args.tiles_E3[p.experts + 1] = p.args.tiles_E3[p.experts + 2] = 0;
-    }
+    if (expert == 0) begin_expert_rows(p.experts, p.args.offsets_E1, p.args.tiles_E3);
     p.args.offsets_E1[expert + 1] = first_row + wanted;
     p.args.tiles_E3[expert + 1] = total[1] + ceil_div(wanted, kTileRows);
   }

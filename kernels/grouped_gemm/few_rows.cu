@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kGroups>) product_kernel(con
 template <int kGroups, class Epilogue>
 void run_groups(const char* op, const GroupedGemmArgs& args, const Epilogue& epilogue, cudaStream_t stream) {
   constexpr int kRows = kRun * kRuns, kColumns = kRows / Epilogue::kHalves;
-  const Params<Epilogue> params{args, static_cast<unsigned>((args.n + kColumns - 1) / kColumns), epilogue};
+  const Params<Epilogue> params{args, static_cast<unsigned>(ceil_div(args.n, kColumns)), epilogue};
   launch(op, product_kernel<kGroups, Epilogue>, params.column_blocks * args.experts.num_rows, kThreads,
          kWarps * kGroups * kGroup * kRows * sizeof(float), params, stream);
 }

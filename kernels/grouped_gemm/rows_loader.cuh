@@ -14,16 +14,16 @@ struct RowsProblem {
   const void* a_data;
   const int32_t* a_rows_R;
   const int32_t* offsets_E1;
-  int32_t* tiles_E3;
+  const int32_t* tiles_E3;
+  int32_t* tile_counters;
   int num_experts;
   int n_tiles;
   int n;
   int k;
   const void* bias;  ///< [E, halves n]; nullptr: none
 
-  __device__ int num_blocks() const { return (k + kBlockK - 1) / kBlockK; }
+  __device__ int num_blocks() const { return ceil_div(k, kBlockK); }
   __device__ RowSchedule schedule() const { return {offsets_E1, tiles_E3, num_experts, n_tiles}; }
-  __device__ int32_t* counters() const { return tiles_E3 + num_experts + 1; }
 };
 
 /// B [E, n, k]: kHalves boxes of 256 / kHalves rows. Two halves are the gate and the up rows of W1, so that a thread's
@@ -81,7 +81,7 @@ struct ContiguousRows {
   __device__ static void run(const RowsProblem& p, const Pipe& pipe) {
     if (threadIdx.x != 0) return;
     RingPosition<Pipe::kStages> at;
-    TileCounter<1> counter(p.counters(), pipe.counter());
+    TileCounter<1> counter(p.tile_counters, pipe.counter());
     counter.ask();
     auto schedule = p.schedule();
     for (RowTile tile; schedule.find(counter.take(), tile);) {
@@ -121,7 +121,7 @@ struct GatheredRows {
     };
 
     RingPosition<Pipe::kStages> at;
-    TileCounter<kCopyingThreads> counter(p.counters(), pipe.counter());
+    TileCounter<kCopyingThreads> counter(p.tile_counters, pipe.counter());
     counter.ask();
     auto schedule = p.schedule();
     RowTile tile, coming;

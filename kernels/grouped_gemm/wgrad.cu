@@ -27,7 +27,7 @@ void run(const WgradArgs& args, cudaStream_t stream) {
                          {args.n, args.m, args.experts.num_experts}, {args.n * element, args.m * args.n * element},
                          {128 / element, 64, 1});
   params.offsets_E1 = args.experts.offsets_E1;
-  params.counters = args.experts.tiles_E3 + args.experts.num_experts + 1;
+  params.tile_counters = args.experts.tile_counters();
   params.num_experts = static_cast<int>(args.experts.num_experts);
   params.m_tiles = static_cast<int>(ceil_div(args.m, 128));
   params.n_tiles = static_cast<int>(ceil_div(args.n, kTileColumns));

@@ -23,7 +23,7 @@ struct WgradParams {
   WgradOperand a, b;
   CUtensorMap dw;  ///< {n, m, E}, box of 128 bytes x 64 rows
   const int32_t* offsets_E1;
-  int32_t* counters;
+  int32_t* tile_counters;
   int num_experts, m_tiles, n_tiles;
   WgradOutput output;
   WgradUpdate update;
@@ -132,7 +132,7 @@ __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
   constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
   if (!kCopies && threadIdx.x != 0) return;
   RingPosition<WgradPipe::kStages> at;
-  TileCounter<kCopies ? 128 : 1> counter(p.counters, pipe.counter());
+  TileCounter<kCopies ? 128 : 1> counter(p.tile_counters, pipe.counter());
   counter.ask();
   const WgradSchedule schedule(p.offsets_E1, p.num_experts, p.m_tiles, p.n_tiles);
   const auto announce_alone = [&](const WgradAnnounced& tile) {

@@ -112,10 +112,9 @@ at::Tensor empty_like_half(const at::Tensor& h, Activation kind) {
   return at::empty({h.size(0), width_of(h, kind)}, h.options());
 }
 
-/// In rows of whole 16-byte pieces. The kernels' approximate tanh is exact enough for bf16 only.
+/// The kernels' approximate tanh is exact enough for bf16 only.
 bool kernel_takes(const at::Tensor& x, int64_t width) {
-  return has_kernels(x) && x.scalar_type() == at::kBFloat16 && width > 0 && width % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return kernels_can_load(x) && x.scalar_type() == at::kBFloat16 && width % 8 == 0;
 }
 
 #ifdef SCATTERLM_KERNELS
@@ -264,10 +263,11 @@ GatedActivationGrad gated_activation_bwd(const at::Tensor& da_ungated, const at:
 at::Tensor activation(const at::Tensor& h, Activation kind) {
   if (h.dim() < 1 || (is_gated(kind) && h.size(-1) % 2 != 0))
     fail("[activation] a gated pre-activation must be [..., 2F], got {}", shape_of(h));
-  if (!h.is_cpu() && !kernel_takes(h, width_of(h, kind))) return ref::activation(h, kind);
+  const auto rows = h.reshape({-1, h.size(-1)}).contiguous();
+  if (!h.is_cpu() && !kernel_takes(rows, width_of(rows, kind))) return ref::activation(h, kind);
   auto shape = h.sizes().vec();
   if (is_gated(kind)) shape.back() /= 2;
-  return ActivationFunction::apply(h.reshape({-1, h.size(-1)}).contiguous(), static_cast<int64_t>(kind)).view(shape);
+  return ActivationFunction::apply(rows, static_cast<int64_t>(kind)).view(shape);
 }
 
 }  // namespace scatterlm::ops

@@ -46,7 +46,7 @@ void softmax_rows(at::Tensor& logits_TV, const at::Tensor& target_T, at::Tensor&
 
 #ifdef SCATTERLM_KERNELS
 bool kernel_takes(const at::Tensor& logits_TV, at::ScalarType grad_dtype) {
-  return has_kernels(logits_TV) && logits_TV.scalar_type() == at::kFloat && logits_TV.size(1) % 8 == 0 &&
+  return kernels_can_load(logits_TV) && logits_TV.scalar_type() == at::kFloat && logits_TV.size(1) % 8 == 0 &&
          (grad_dtype == at::kFloat || grad_dtype == at::kBFloat16);
 }
 

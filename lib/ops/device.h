@@ -9,6 +9,9 @@ namespace scatterlm::ops {
 /// Whether kernels can run where this tensor is: on a GPU of compute capability 8.0 or later, in a build that has them.
 bool has_kernels(const at::Tensor& x);
 
+/// Whether they can also load it 16 bytes at a time: contiguous, aligned, in rows of whole pieces.
+bool kernels_can_load(const at::Tensor& x);
+
 /// That of this tensor's GPU, 90 for 9.0: it decides between families of kernels.
 int compute_capability(const at::Tensor& x);
 

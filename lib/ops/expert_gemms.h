@@ -8,11 +8,10 @@
 
 namespace scatterlm::ops {
 
-/// Contiguous bf16 in rows of whole 16-byte pieces. Rows below 64 bytes would break a rule of tensor maps: no stride of a
-/// shifted map (kernels/grouped_gemm/epilogue.cuh) may be less than its 64 rows.
+/// Rows below 64 bytes would break a rule of tensor maps: no stride of a shifted map (kernels/grouped_gemm/epilogue.cuh) may be
+/// less than its 64 rows.
 inline bool kernels_take(const at::Tensor& x) {
-  return has_kernels(x) && x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 && x.size(-1) >= 32 &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return kernels_can_load(x) && x.scalar_type() == at::kBFloat16 && x.size(-1) >= 32;
 }
 
 /// The routing as the kernels see it, and where they run.

@@ -47,7 +47,7 @@ at::Tensor gather_sum(const at::Tensor& y_RN, const at::Tensor& inverse_R, const
   const int64_t width = y_RN.size(1), top_k = slots.top_k, tokens = slots.num_tokens(inverse_R.size(0));
   const auto* offsets = slots.offsets_T1.defined() ? slots.offsets_T1.const_data_ptr<int32_t>() : nullptr;
 #ifdef SCATTERLM_KERNELS
-  if (has_kernels(y_RN) && y_RN.scalar_type() == at::kBFloat16 && width % 8 == 0 && y_RN.is_contiguous()) {
+  if (kernels_can_load(y_RN) && y_RN.scalar_type() == at::kBFloat16) {
     const c10::DeviceGuard guard(y_RN.device());
     auto out = at::empty({tokens, width}, y_RN.options());
     kernels::gather_sum(

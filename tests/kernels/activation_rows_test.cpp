@@ -28,7 +28,7 @@ TEST_CASE("activation_rows: values and gradients of every activation", KERNEL_TA
 
 TEST_CASE("activation_rows: F must be a multiple of 8", KERNEL_TAGS) {
   REQUIRE_THROWS_WITH(activation_rows_fwd({.num_rows = 1, .width = 12}, nullptr, nullptr),
-                      "[activation_rows] F must be a multiple of 8, got 12");
+                      "[activation_rows] rows of h must be multiples of 8 elements, got 12");
 }
 
 }  // namespace scatterlm::kernels::test

@@ -88,7 +88,7 @@ TEST_CASE("cross_entropy: extreme and masked logits, targets out of range", KERN
 
 TEST_CASE("cross_entropy: V must be a multiple of 8", KERNEL_TAGS) {
   REQUIRE_THROWS_WITH(cross_entropy({.num_tokens = 1, .vocab = 12}, nullptr),
-                      "[cross_entropy] V must be a multiple of 8, got 12");
+                      "[cross_entropy] rows of logits must be multiples of 8 elements, got 12");
 }
 
 }  // namespace scatterlm::kernels::test

@@ -112,8 +112,10 @@ TEST_CASE("expert_bias_dots: values", KERNEL_TAGS) {
 }
 
 TEST_CASE("expert_bias: n must be a multiple of 8", KERNEL_TAGS) {
-  REQUIRE_THROWS_WITH(expert_bias_grad({.n = 12}, nullptr), "[expert_bias_grad] n must be a multiple of 8, got 12");
-  REQUIRE_THROWS_WITH(expert_bias_dots({.n = 12}, nullptr), "[expert_bias_dots] n must be a multiple of 8, got 12");
+  REQUIRE_THROWS_WITH(expert_bias_grad({.n = 12}, nullptr),
+                      "[expert_bias_grad] rows of dy must be multiples of 8 elements, got 12");
+  REQUIRE_THROWS_WITH(expert_bias_dots({.n = 12}, nullptr),
+                      "[expert_bias_dots] rows of dy must be multiples of 8 elements, got 12");
 }
 
 }  // namespace scatterlm::kernels::test

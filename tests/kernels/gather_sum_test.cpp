@@ -60,7 +60,7 @@ TEST_CASE("gather_sum: as many slots as each token has, summed in their order", 
 
 TEST_CASE("gather_sum: n must be a multiple of 8", KERNEL_TAGS) {
   REQUIRE_THROWS_WITH(gather_sum({.num_tokens = 1, .top_k = 1, .n = 12}, nullptr),
-                      "[gather_sum] n must be a multiple of 8, got 12");
+                      "[gather_sum] rows of y must be multiples of 8 elements, got 12");
 }
 
 TEST_CASE("sum_dgates: rows back to slots", KERNEL_TAGS) {

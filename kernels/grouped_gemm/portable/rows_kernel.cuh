@@ -66,7 +66,7 @@ struct WeightTransposed {
 template <class Weight, class Epilogue>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm) rows_kernel(const __grid_constant__ RowsParams<Epilogue> p) {
   const uint32_t shared = shared_address(dynamic_shared<void>());
-  const int num_blocks = (p.k + kBlockK - 1) / kBlockK;
+  const int num_blocks = ceil_div(p.k, kBlockK);
   RowSchedule schedule(p.offsets_E1, p.tiles_E3, p.num_experts, p.n_tiles);
   RowTile tile;
   for (int number = blockIdx.x; schedule.find(number, tile); number += gridDim.x) {
@@ -102,7 +102,7 @@ void launch_rows(const char* op, const GroupedGemmArgs& args, int columns_per_ti
                                     .k = static_cast<int>(args.k),
                                     .bias = args.bias,
                                     .epilogue = epilogue};
-  const int64_t most_tiles = (ceil_div(args.experts.num_rows, kTileRows) + args.experts.num_experts) * n_tiles;
+  const int64_t most_tiles = args.experts.most_tiles() * n_tiles;
   launch(op, rows_kernel<Weight, Epilogue>, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, most_tiles), kThreads,
          kSharedBytes, params, stream);
 }

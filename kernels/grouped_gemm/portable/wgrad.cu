@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
     RowsAsK<AsA, kRows> a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
     RowsAsK<AsB, kColumns> b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
     Accumulators acc;
-    multiply(acc, a, b, (tile.row_end - tile.row + kBlockK - 1) / kBlockK, shared);
+    multiply(acc, a, b, ceil_div(tile.row_end - tile.row, kBlockK), shared);
     acc.for_pairs([&](int i, int j, float x, float y) {
       const int row = first_row + i, column = first_column + j;
       if (row < m && column < n) {

@@ -98,6 +98,14 @@ template <class T>
 T __ldcs(const T* p) {
   return *p;
 }
+template <class T>
+T __ldcg(const T* p) {
+  return *p;
+}
+template <class T>
+void __stcs(T* p, T value) {
+  *p = value;
+}
 template <class A, class B>
 std::common_type_t<A, B> min(A a, B b) {
   return a < b ? a : b;
