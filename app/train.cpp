@@ -84,9 +84,9 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
     if (stopping || hopeless) run.saver.finish();
     if (hopeless) {
       fail(
-          "{} steps in a row up to step {} had a loss or gradient that is not finite; none was applied, the weights before them are "
+          "{} steps in a row up to step {} had a loss or gradient that is not finite{}; none was applied, the weights before them are "
           "saved. Lower optim.lr or raise optim.warmup_steps and go on (train.max_nonfinite_steps: {})",
-          line.nonfinite_row, step, config.train.max_nonfinite_steps);
+          line.nonfinite_row, step, line.first_broken_router(), config.train.max_nonfinite_steps);
     }
     if (!last && stopping) {
       log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/dist/comm.h"
+#include "lib/ops/router.h"
 
 namespace scatterlm::nn {
 
@@ -24,6 +25,13 @@ struct RouterStep {
   double tokens_of_step;  ///< N: tokens of the step over all ranks and micro-batches
   double tokens_so_far;   ///< the same up to and including this micro-batch
   at::Tensor loss = {};  ///< sum over routers of coefficient * auxiliary loss, for this micro-batch; undefined if there is none
+
+  /// What a router chose in this micro-batch.
+  struct Choice {
+    ops::RouterOutput output;
+    at::Tensor rounded;  ///< [2] fp64: pairs dropped and pairs filled; undefined unless `rounding: nearest`
+  };
+  std::vector<Choice> choices = {};  ///< of each router, in the order in which they run
 };
 
 struct Context {

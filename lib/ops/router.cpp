@@ -91,11 +91,10 @@ RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const s
                                                  : plain_scores(logits_TE, bias_E, options);
 }
 
-at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens) {
-  if (fraction_E.sizes() != prob_sum_E.sizes())
-    fail("[load_balance_loss] fraction must be {} as prob_sum, got {}", shape_of(prob_sum_E), shape_of(fraction_E));
-  const double num_experts = static_cast<double>(prob_sum_E.size(0));
-  return (prob_sum_E * fraction_E.detach()).sum() * (num_experts / num_tokens);
+at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& load_E, double num_tokens) {
+  if (load_E.sizes() != prob_sum_E.sizes())
+    fail("[load_balance_loss] load must be {} as prob_sum, got {}", shape_of(prob_sum_E), shape_of(load_E));
+  return (prob_sum_E * load_E.detach()).sum() / num_tokens;
 }
 
 }  // namespace scatterlm::ops

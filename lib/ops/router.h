@@ -31,9 +31,10 @@ struct RouterOutput {
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options);
 
-/// E * sum_e fraction_E[e] * prob_sum_E[e] / num_tokens: this micro-batch's share of the Switch auxiliary loss, 1 in total at
-/// perfect balance. fraction_E = c_e / (N K) is a constant for the gradient.
-at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& fraction_E, double num_tokens);
+/// sum_e load_E[e] * prob_sum_E[e] / num_tokens: this micro-batch's share of the Switch auxiliary loss, 1 in total at perfect
+/// balance. load_E = E c_e / (N K), 1 for an expert that has its share, is a constant for the gradient. Experts of several
+/// routers in a row give the sum of their losses.
+at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& load_E, double num_tokens);
 
 namespace ref {
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,

@@ -39,8 +39,8 @@ double Contender::block_ms(int64_t steps, const StopRequest& stop) {
   const double ms = clock.mean_ms();
   const auto report = trainer_.report();
   if (report.nonfinite_steps > 0)
-    fail("{}: {} of {} steps had a loss or gradient that is not finite; lower optim.lr or raise optim.warmup_steps",
-         config_.run.name, report.nonfinite_steps, report.step);
+    fail("{}: {} of {} steps had a loss or gradient that is not finite{}; lower optim.lr or raise optim.warmup_steps",
+         config_.run.name, report.nonfinite_steps, report.step, report.first_broken_router());
   return ms;
 }
 

@@ -1,5 +1,7 @@
 // What one logged step says about itself. The trainer fills it; report prints it.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +43,12 @@ struct StepReport {
   std::optional<double> val_loss;
   double save_stall_ms = 0;       ///< training stood still for checkpoints since the last report
   std::optional<CommTimes> comm;  ///< of several ranks: what this one's collectives took, mean per step since the last report
+
+  /// For a message on steps that are not finite: the first router whose logits were not, in the step reported; or nothing.
+  std::string first_broken_router() const {
+    const auto broken = std::find_if(routers.begin(), routers.end(), [](const auto& r) { return !std::isfinite(r.z_loss); });
+    return broken == routers.end() ? "" : " (first in the router of " + broken->name + ")";
+  }
 };
 
 }  // namespace scatterlm

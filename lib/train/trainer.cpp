@@ -87,7 +87,7 @@ at::Tensor Trainer::accumulate_gradients() {
   const int64_t sequences = train.global_batch_tokens / train.sequence_length;
   const int64_t micro = sequences_per_pass(train, comm_.world()) * comm_.world();
   gradients_.begin_step();
-  for (auto* router : model_.routers()) router->begin_step();
+  model_.begin_step();
 
   const auto total = static_cast<double>(train.global_batch_tokens);
   auto ce_sum = at::zeros({1}, nonfinite_.options());

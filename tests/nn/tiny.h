@@ -48,7 +48,7 @@ inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint
 /// Mean cross-entropy + router losses of one step that is this batch.
 inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm) {
   const auto tokens = static_cast<double>(batch.target_BS.numel());
-  for (auto* router : model.routers()) router->begin_step();
+  model.begin_step();
   nn::RouterStep step{comm, tokens, tokens};
   nn::Context context{.router_step = &step};
   const auto ce = model.cross_entropy_sum(batch, context) / tokens;

@@ -124,7 +124,7 @@ TEST_CASE("router: auxiliary loss is 1 at balance, E/K at worst", "[router]") {
   const int64_t experts = 4, tokens = 8;
   const auto loss_of = [&](const at::Tensor& logits) {
     const auto out = route(logits, {.num_experts_per_tok = 1});
-    return ops::load_balance_loss(out.prob_sum_E, out.counts_E / static_cast<double>(tokens), tokens).item<double>();
+    return ops::load_balance_loss(out.prob_sum_E, experts * out.counts_E / static_cast<double>(tokens), tokens).item<double>();
   };
   const auto balanced = 100 * at::eye(experts, at::kDouble).repeat({2, 1});
   REQUIRE(std::abs(loss_of(balanced) - 1) < 1e-12);
@@ -140,7 +140,8 @@ TEST_CASE("router: gradients of the losses are the published formulas", "[router
   const auto fraction = out.counts_E / static_cast<double>(tokens * 2);
   const auto probs = at::softmax(logits.detach(), 1);
 
-  const auto aux = torch::autograd::grad({ops::load_balance_loss(out.prob_sum_E, fraction, tokens)}, {logits}, {}, true)[0];
+  const auto aux =
+      torch::autograd::grad({ops::load_balance_loss(out.prob_sum_E, experts * fraction, tokens)}, {logits}, {}, true)[0];
   const auto aux_formula = (static_cast<double>(experts) / tokens) * probs * (fraction - (probs * fraction).sum(1, true));
   REQUIRE(test::max_abs(aux - aux_formula) < 1e-13);
 
@@ -171,7 +172,7 @@ TEST_CASE("router: errors", "[router]") {
   REQUIRE_THROWS_WITH(ops::router(x, weight, {}, {.score = RouterScore::kSigmoid, .topk_before_softmax = true}),
                       ContainsSubstring("needs softmax"));
   REQUIRE_THROWS_WITH(ops::load_balance_loss(at::ones({4}), at::ones({3}), 1),
-                      ContainsSubstring("[load_balance_loss] fraction must be [4] as prob_sum, got [3]"));
+                      ContainsSubstring("[load_balance_loss] load must be [4] as prob_sum, got [3]"));
 }
 
 TEST_CASE("router: on a GPU", "[router][.gpu]") {

@@ -57,6 +57,19 @@ TEST_CASE("a step that is not finite changes nothing, and is counted, also in a 
   REQUIRE(run.trainer->report().nonfinite_row == 3);  // it goes on
 }
 
+TEST_CASE("a router whose logits are not finite skips the step and is named") {
+  TinyRun run;
+  run.trainer->step();
+  REQUIRE(run.trainer->report().first_broken_router().empty());
+  run.weight("layers.0.mlp.router.weight")[0].fill_(std::numeric_limits<double>::infinity());
+  const auto before = run.state();
+  run.trainer->step();
+  const auto report = run.trainer->report();
+  REQUIRE(report.nonfinite_steps == 1);
+  REQUIRE(report.first_broken_router() == " (first in the router of layers.0.mlp)");
+  REQUIRE(all_equal(run.state(), before));
+}
+
 TEST_CASE("a checkpoint never holds weights that are not finite") {
   TinyRun run;
   run.trainer->step();
