@@ -2,9 +2,12 @@
 
 A table stands between <!-- NAME --> and <!-- /NAME -->. --check changes nothing and exits with 1 if README.md is out of date.
 """
+import functools
+import hashlib
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -166,13 +169,26 @@ def training(data):
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
-          "scale_h200x8": scaling, "train_h200": training}
+          "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training}
+
+
+@functools.cache
+def current_hash(*sources):
+    """What a binary built now would call these sources (cmake/source_hash.cmake)."""
+    index = subprocess.run(["git", "ls-files", "-s", "--", *sources], cwd=ROOT, capture_output=True, check=True).stdout
+    return hashlib.sha256(index).hexdigest()[:16]
+
+
+def captioned(table, data):
+    """The table of a file, which says so if it was measured with other sources than the present ones."""
+    text = "\n".join(table(data))
+    return text if data["source_hash"] == current_hash(*data["sources"]) else f"From earlier sources (`{data['source_hash']}`). {text}"
 
 
 def filled(text):
     for name, table in TABLES.items():
         result = RESULTS / f"{name}.json"
-        body = "\n".join(table(json.loads(result.read_text()))) if result.exists() else "Not measured yet."
+        body = captioned(table, json.loads(result.read_text())) if result.exists() else "Not measured yet."
         text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
     return text
 

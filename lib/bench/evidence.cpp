@@ -28,6 +28,7 @@ ordered_json evidence(const std::string& bench, const Machine& machine, const st
   file["bench"] = bench;
   file["gpu"] = on_gpu(machine.gpu);
   file["num_gpus"] = gpu ? 1 : 0;
+  file["family"] = on_gpu(machine.family);
   file["date"] = fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)));
   file["torch"] = TORCH_VERSION;
   file["cuda"] = on_gpu(machine.cuda);

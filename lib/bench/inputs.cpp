@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/rope.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::bench {
@@ -72,6 +73,7 @@ MoaInputs make_inputs(const MoaShape& shape, RoutingPattern pattern, at::Device 
   in.k = at::randn(keys, options);
   in.v = at::randn(keys, options);
   in.dout_TD = at::randn({tokens, model}, options);
+  std::tie(in.cos, in.sin) = ops::rope_tables(shape.sequence, MoaShape::kHeadWidth, /*theta=*/10000, device);
   return in;
 }
 

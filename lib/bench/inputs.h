@@ -41,7 +41,8 @@ struct MoaInputs {
   MoaShape shape;
   at::Tensor x_TD, wq, wo;      ///< [T, D], [E, heads P, D], [E, D, heads P]
   at::Tensor gates_TK, ids_TK;  ///< as above
-  at::Tensor k, v;              ///< [B, S, heads, P], of attention between the projections
+  at::Tensor k, v;              ///< [B, S, heads, P], of attention between the projections; k as if rotated
+  at::Tensor cos, sin;          ///< [S, P/2] fp32, rotary positions of the queries
   at::Tensor dout_TD;
 };
 

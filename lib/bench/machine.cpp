@@ -73,16 +73,15 @@ Machine find_machine(const std::string& family) {
           .ceilings = measure_ceilings(device)};
 }
 
-MemoryUse memory_use(const std::function<at::Tensor()>& forward, const std::function<void(const at::Tensor&)>& backward,
-                     at::Device device) {
+MemoryUse memory_use(const Forward& forward, at::Device device) {
   constexpr double kMib = 1 << 20;
   const auto allocated = [&] { return at::accelerator::getDeviceStats(device.index()).allocated_bytes[0]; };
   at::accelerator::synchronizeDevice(device.index());
   at::accelerator::resetPeakStats(device.index());
   const int64_t before = allocated().current;
-  const auto result = forward();
+  const auto backward = forward();
   const int64_t kept = allocated().current;
-  backward(result);
+  backward();
   at::accelerator::synchronizeDevice(device.index());
   return {.saved_mib = static_cast<double>(kept - before) / kMib,
           .peak_mib = static_cast<double>(allocated().peak - before) / kMib};

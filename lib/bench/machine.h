@@ -28,10 +28,11 @@ Machine find_machine(const std::string& family);
 /// What LibTorch has allocated on a GPU.
 struct MemoryUse {
   double saved_mib = 0;  ///< kept by `forward`, its result included
-  double peak_mib = 0;   ///< at most, over `forward` and `backward`
+  double peak_mib = 0;   ///< at most, over both passes
 };
+/// Gives its backward, which holds the result.
+using Forward = std::function<std::function<void()>()>;
 /// Beyond what is allocated now.
-MemoryUse memory_use(const std::function<at::Tensor()>& forward, const std::function<void(const at::Tensor&)>& backward,
-                     at::Device device);
+MemoryUse memory_use(const Forward& forward, at::Device device);
 
 }  // namespace scatterlm::bench

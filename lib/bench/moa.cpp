@@ -3,10 +3,12 @@
 
 #include "lib/bench/accuracy.h"
 #include "lib/bench/dense.h"
+#include "lib/bench/layers.h"
 #include "lib/bench/passes.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
 #include "lib/ops/attention.h"
+#include "lib/ops/rope.h"
 
 namespace scatterlm::bench {
 namespace {
@@ -23,17 +25,17 @@ struct Result {
 
 /// The inputs as leaves of a graph, on the same memory.
 MoaInputs as_leaves(MoaInputs in) {
-  for (auto* tensor : {&in.x_TD, &in.wq, &in.wo, &in.gates_TK, &in.k, &in.v}) *tensor = tensor->detach().requires_grad_();
+  for (auto* tensor : {&in.x_TD, &in.wq, &in.wo, &in.gates_TK, &in.k, &in.v}) *tensor = leaf(*tensor);
   return in;
 }
 
-/// [T K, heads P] with heads in the order (slot, head) <-> [B, S, heads K, P] in the order (head, slot), in which the K query
-/// heads of a key-value head stand together.
+/// As lib/nn/attention.cpp does it. [T K, heads P] with heads in the order (slot, head) <-> [B, S, heads K, P] in the order
+/// (head, slot), in which the K query heads of a key-value head stand together.
 at::Tensor attend(const at::Tensor& q, const MoaInputs& in) {
   const auto& s = in.shape;
   constexpr int64_t kWidth = MoaShape::kHeadWidth;
-  const auto grouped = q.view({s.batch, s.sequence, s.top_k, s.heads, kWidth}).transpose(2, 3).flatten(2, 3);
-  const auto mixed = ops::attention(grouped, in.k, in.v);
+  const auto grouped = q.view({s.batch, s.sequence, s.top_k, s.heads, kWidth}).transpose(2, 3);
+  const auto mixed = ops::attention(ops::rope(grouped, in.cos, in.sin).flatten(2, 3), in.k, in.v);
   return mixed.reshape({s.batch, s.sequence, s.heads, s.top_k, kWidth}).transpose(2, 3).reshape(q.sizes());
 }
 
@@ -57,6 +59,23 @@ std::vector<at::Tensor> backward(const MoaInputs& leaves, const at::Tensor& out_
   return torch::autograd::grad({out_TD}, inputs, {leaves.dout_TD});
 }
 
+/// Layers of a model, each with weights, gates, keys and values of its own.
+std::function<void()> layers_of_model(const MoaInputs& in, Between between) {
+  return [in, between, layers = layers_of(in, {&MoaInputs::wq, &MoaInputs::wo})] {
+    auto x_TD = leaf(in.x_TD);
+    for (auto layer : layers) {
+      layer.x_TD = x_TD;
+      layer.gates_TK = leaf(in.gates_TK);
+      if (between == Between::kAttention) {
+        layer.k = leaf(in.k);
+        layer.v = leaf(in.v);
+      }
+      x_TD = forward(layer, between).out_TD;
+    }
+    torch::autograd::backward({x_TD}, {in.dout_TD});
+  };
+}
+
 Result ours(const MoaInputs& in, Between between) {
   const auto leaves = as_leaves(in);
   const auto [q, out_TD] = forward(leaves, between);
@@ -64,11 +83,11 @@ Result ours(const MoaInputs& in, Between between) {
   return {q.detach(), out_TD.detach(), grads[0], grads[1], grads[2], grads[3], grads.back()};
 }
 
-/// Keys and values repeated for every slot.
+/// Queries rotated, keys and values repeated for every slot.
 at::Tensor plain_attend(const at::Tensor& q, const MoaInputs& in) {
   const auto& s = in.shape;
   const auto heads_first = [&](const at::Tensor& x, int64_t repeats) { return x.repeat({1, 1, repeats, 1}).transpose(1, 2); };
-  const auto queries = q.view({s.batch, s.sequence, s.top_k * s.heads, MoaShape::kHeadWidth});
+  const auto queries = ops::ref::rope(q.view({s.batch, s.sequence, s.top_k * s.heads, MoaShape::kHeadWidth}), in.cos, in.sin);
   return at::scaled_dot_product_attention(heads_first(queries, 1), heads_first(in.k, s.top_k), heads_first(in.v, s.top_k), {},
                                           /*dropout_p=*/0.0, /*is_causal=*/true)
       .transpose(1, 2)
@@ -178,8 +197,9 @@ Measured measure_moa(const MoaInputs& in, const Conditions& conditions) {
   }
   const auto leaves = as_leaves(in);
   const auto resources = [&](Between between, ordered_json& into) {
-    return measure_resources([&] { return forward(leaves, between).out_TD; },
-                             [&](const at::Tensor& out_TD) { backward(leaves, out_TD, between); }, machine.device, into);
+    return measure_resources(
+        [&] { return [&leaves, between, out_TD = forward(leaves, between).out_TD] { backward(leaves, out_TD, between); }; },
+        layers_of_model(in, between), machine.device, into);
   };
   const auto alone = resources(Between::kNothing, row), with_attention = resources(Between::kAttention, row["with_attention"]);
   const auto text = time_passes(passes_of(in, machine), conditions, row);

@@ -7,6 +7,7 @@
 #include "lib/bench/dense.h"
 #include "lib/bench/graph.h"
 #include "lib/bench/kernels_alone.h"
+#include "lib/bench/layers.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
 #include "lib/ops/moe_mlp.h"
@@ -24,7 +25,7 @@ struct Result {
 
 /// The inputs as leaves of a graph, on the same memory.
 MoeInputs as_leaves(MoeInputs in) {
-  for (auto* tensor : {&in.x_TD, &in.w1, &in.w2, &in.gates_TK}) *tensor = tensor->detach().requires_grad_();
+  for (auto* tensor : {&in.x_TD, &in.w1, &in.w2, &in.gates_TK}) *tensor = leaf(*tensor);
   return in;
 }
 
@@ -41,6 +42,19 @@ plain::Gradients backward(const MoeInputs& leaves, const at::Tensor& out_TD) {
 Result ours(const MoeInputs& leaves) {
   const auto out_TD = forward(leaves);
   return {out_TD.detach(), backward(leaves, out_TD)};
+}
+
+/// MLPs of a model, each with weights and gates of its own.
+std::function<void()> layers_of_model(const MoeInputs& in) {
+  return [in, layers = layers_of(in, {&MoeInputs::w1, &MoeInputs::w2})] {
+    auto x_TD = leaf(in.x_TD);
+    for (auto layer : layers) {
+      layer.x_TD = x_TD;
+      layer.gates_TK = leaf(in.gates_TK);
+      x_TD = forward(layer);
+    }
+    torch::autograd::backward({x_TD}, {in.dout_TD});
+  };
 }
 
 MoeInputs converted(MoeInputs in, at::ScalarType dtype) {
@@ -126,8 +140,8 @@ Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions) {
     row["max_err_ratio"] = check(result, in);
   }
   const auto leaves = as_leaves(in);
-  const auto resources = measure_resources([&] { return forward(leaves); },
-                                           [&](const at::Tensor& out_TD) { backward(leaves, out_TD); }, machine.device, row);
+  const auto resources = measure_resources([&] { return [&leaves, out_TD = forward(leaves)] { backward(leaves, out_TD); }; },
+                                           layers_of_model(in), machine.device, row);
   auto text = time_passes(passes_of(in, machine), conditions, row);
   const auto kernels = time_kernels(in, conditions);
   for (const auto& kernel : kernels) row["kernels"][kernel.name] = to_json(kernel, machine.ceilings);
@@ -146,7 +160,10 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
   row["touched_experts"] = touched;
 
   const auto weights = op_work({weights_of(in.shape, touched, machine.element_bytes())}, {}, machine.ceilings);
-  const auto resources = measure_resources([&] { return forward(in); }, [](const at::Tensor&) {}, machine.device, row);
+  const auto layers = [&] {
+    for (int64_t i = 0; i < kNumLayers; ++i) forward(in);
+  };
+  const auto resources = measure_resources([&] { return [out_TD = forward(in)] {}; }, layers, machine.device, row);
   const auto pass = [&](const char* other, const std::function<void()>& run) {
     return Pass{other, "fwd", run, weights.forward, weights.forward_bound_ms};
   };

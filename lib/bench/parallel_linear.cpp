@@ -5,6 +5,7 @@
 
 #include "lib/bench/accuracy.h"
 #include "lib/bench/dense.h"
+#include "lib/bench/layers.h"
 #include "lib/bench/passes.h"
 #include "lib/bench/plain.h"
 
@@ -46,7 +47,7 @@ Case make_case(const Form& form, const MoaInputs& in) {
 
 Case as_leaves(Case c) {
   for (auto* tensor : {&c.linear.x, &c.linear.weight, &c.linear.gates_TK})
-    if (tensor->defined()) *tensor = tensor->detach().requires_grad_();
+    if (tensor->defined()) *tensor = leaf(*tensor);
   return c;
 }
 
@@ -61,6 +62,19 @@ plain::LinearGradients backward(const Case& leaves, const at::Tensor& out) {
   if (leaves.linear.gates_TK.defined()) inputs.push_back(leaves.linear.gates_TK);
   const auto grads = torch::autograd::grad({out}, inputs, {leaves.dout});
   return {grads[0], grads[1], grads.size() > 2 ? grads[2] : at::Tensor()};
+}
+
+/// Projections of a model, each with a weight, an input and gates of its own: their outputs are no inputs of each other.
+std::function<void()> layers_of_model(const Case& c) {
+  return [c, linears = layers_of(c.linear, {&plain::Linear::weight})] {
+    std::vector<at::Tensor> outs;
+    for (auto linear : linears) {
+      linear.x = leaf(linear.x);
+      if (linear.gates_TK.defined()) linear.gates_TK = leaf(linear.gates_TK);
+      outs.push_back(forward({linear, c.routing, c.dout}));
+    }
+    torch::autograd::backward(outs, std::vector(outs.size(), c.dout));
+  };
 }
 
 struct Result {
@@ -123,8 +137,8 @@ Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditio
     row["rows"] = form.name;
     row["max_err_ratio"] = check(form, c);
     const auto leaves = as_leaves(c);
-    const auto resources = measure_resources(
-        [&] { return forward(leaves); }, [&](const at::Tensor& out) { backward(leaves, out); }, conditions.machine.device, row);
+    const auto resources = measure_resources([&] { return [&leaves, out = forward(leaves)] { backward(leaves, out); }; },
+                                             layers_of_model(c), conditions.machine.device, row);
     measured.text +=
         fmt::format("{}\n{}{}", form.name, time_passes(passes_of(form, c, in, conditions.machine), conditions, row), resources);
     measured.rows.push_back(row);

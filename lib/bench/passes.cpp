@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lib/bench/figure.h"
+#include "lib/bench/layers.h"
 
 namespace scatterlm::bench {
 
@@ -36,14 +37,14 @@ std::string time_passes(const std::vector<Pass>& passes, const Conditions& condi
   return format_figures(figures, conditions.machine.ceilings);
 }
 
-std::string measure_resources(const std::function<at::Tensor()>& forward,
-                              const std::function<void(const at::Tensor&)>& backward, at::Device device, ordered_json& row) {
+std::string measure_resources(const Forward& forward, const std::function<void()>& layers, at::Device device,
+                              ordered_json& row) {
   if (!device.is_cuda()) {
     row.update({{"saved_mib", nullptr}, {"peak_mib", nullptr}, {"host_us", nullptr}});
     return "";
   }
-  const auto memory = memory_use(forward, backward, device);
-  const double host_us = enqueue_us([&] { backward(forward()); }, device);
+  const auto memory = memory_use(forward, device);
+  const double host_us = enqueue_us(layers, device) / kNumLayers;
   row.update({{"saved_mib", memory.saved_mib}, {"peak_mib", memory.peak_mib}, {"host_us", host_us}});
   return fmt::format("saved {:.0f} MiB, peak {:.0f} MiB, host {:.0f} us\n", memory.saved_mib, memory.peak_mib, host_us);
 }

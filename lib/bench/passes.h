@@ -27,10 +27,11 @@ std::vector<Pass> all_of(const std::vector<std::vector<Pass>>& lists);
 /// Adds their figures to the row, the op's as fwd_ms, fwd_tflops and so on, others' below their names; returns them as a table.
 std::string time_passes(const std::vector<Pass>& passes, const Conditions& conditions, nlohmann::ordered_json& row);
 
-/// Adds saved_mib, peak_mib and host_us (to enqueue both passes) to the row, null on a CPU; returns them as a line, empty on a
+/// Adds saved_mib and peak_mib of `forward` and its backward to the row, and host_us: the host's time to enqueue `layers`, for
+/// each of kNumLayers (layers.h). `layers` is forward of all one after another, where they chain, then one backward through
+/// all: in a model, too, autograd's thread is asked once, not once a layer. Null on a CPU. Returns them as a line, empty on a
 /// CPU.
-std::string measure_resources(const std::function<at::Tensor()>& forward,
-                              const std::function<void(const at::Tensor&)>& backward, at::Device device,
+std::string measure_resources(const Forward& forward, const std::function<void()>& layers, at::Device device,
                               nlohmann::ordered_json& row);
 
 }  // namespace scatterlm::bench

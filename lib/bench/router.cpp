@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lib/bench/accuracy.h"
+#include "lib/bench/layers.h"
 #include "lib/bench/passes.h"
 #include "lib/ops/moe_mlp.h"
 #include "lib/util/error.h"
@@ -75,6 +76,20 @@ variable_list backward(const RouterInputs& leaves, const Result& out) {
   return torch::autograd::grad({out.gates_TK, out.prob_sum_E, out.lse_sq_sum}, {leaves.x_TD, leaves.weight_ED}, leaves.grads);
 }
 
+/// Routers of a model, each with a weight and an input of its own: they do not chain.
+std::function<void()> layers_of_model(const RouterInputs& in) {
+  return [in, layers = layers_of(in, {&RouterInputs::weight_ED})] {
+    variable_list outs, grads;
+    for (auto layer : layers) {
+      layer.x_TD = leaf(in.x_TD);
+      const auto out = forward(layer);
+      outs.insert(outs.end(), {out.gates_TK, out.prob_sum_E, out.lse_sq_sum});
+      grads.insert(grads.end(), in.grads.begin(), in.grads.end());
+    }
+    torch::autograd::backward(outs, grads);
+  };
+}
+
 void require_sums(const Result& actual, const Result& truth) {
   // Sums in fp32 over all tokens, where plain LibTorch's rounding errors cancel: twice those would be no measure.
   constexpr double kTolerance = 1e-5;
@@ -111,7 +126,7 @@ double check(const RouterInputs& in) {
 /// The experts behind the router, their metadata given.
 std::vector<Pass> experts_passes(const MoeInputs& in, const Machine& machine) {
   variable_list leaves;
-  for (const auto& tensor : {in.x_TD, in.w1, in.w2, in.gates_TK}) leaves.push_back(tensor.detach().requires_grad_());
+  for (const auto& tensor : {in.x_TD, in.w1, in.w2, in.gates_TK}) leaves.push_back(leaf(tensor));
   const auto routing = ops::make_routing(in.ids_TK, in.shape.experts);
   const auto forward = [=] { return ops::moe_mlp(leaves[0], leaves[1], leaves[2], leaves[3], routing, Activation::kSwiglu); };
   const int64_t bytes = machine.element_bytes();
@@ -138,12 +153,15 @@ Measured measure_router(const MoeInputs& in, const Conditions& conditions) {
   const RouterInputs router(in);
   auto row = row_of(in.shape.sizes(), conditions);
   row["max_err_ratio"] = check(router);
+  const auto leaves = as_leaves(router, in.x_TD.scalar_type());
+  const auto resources = measure_resources([&] { return [&leaves, out = forward(leaves)] { backward(leaves, out); }; },
+                                           layers_of_model(router), conditions.machine.device, row);
   const auto text = time_passes(passes_of(router, in, conditions.machine), conditions, row);
   const double router_ms = row["fwdbwd_ms"], experts_ms = row["experts"]["fwdbwd"]["ms"];
   const double share = 100 * router_ms / (router_ms + experts_ms);
   row["share_percent"] = share;
   return {.rows = nlohmann::ordered_json::array({row}),
-          .text = text + fmt::format("{:.1f} % of router and experts, fwdbwd\n", share)};
+          .text = text + fmt::format("{:.1f} % of router and experts, fwdbwd\n", share) + resources};
 }
 
 }  // namespace scatterlm::bench

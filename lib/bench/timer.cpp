@@ -90,13 +90,13 @@ std::vector<Spread> time_interleaved(const std::vector<Variant>& variants, int64
 }
 
 double enqueue_us(const std::function<void()>& run, at::Device device) {
-  constexpr int kSeries = 21, kRuns = 16;
+  constexpr int kRuns = 21;
   std::vector<double> times;
-  for (int i = 0; i < kSeries; ++i) {
+  for (int i = 0; i < kRuns; ++i) {
     at::accelerator::synchronizeDevice(device.index());
     const auto start = Clock::now();
-    for (int j = 0; j < kRuns; ++j) run();
-    times.push_back(1e3 * ms_since(start) / kRuns);
+    run();
+    times.push_back(1e3 * ms_since(start));
   }
   at::accelerator::synchronizeDevice(device.index());
   return spread_of(std::move(times)).median;

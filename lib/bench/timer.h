@@ -27,7 +27,7 @@ int64_t num_rounds(int64_t asked, double slowest_ms);
 /// events of the current stream, after 256 MB were zeroed, which leaves nothing else in L2; gaps between launches count.
 std::vector<Spread> time_interleaved(const std::vector<Variant>& variants, int64_t asked_rounds, at::Device device);
 
-/// Time in us in which the host enqueues a run: of 16 one after another on an idle GPU, as the layers of a model are; median.
+/// Time in us in which the host enqueues a run on an idle GPU; median of 21.
 double enqueue_us(const std::function<void()>& run, at::Device device);
 
 }  // namespace scatterlm::bench

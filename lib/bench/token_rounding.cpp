@@ -1,12 +1,13 @@
 #include "lib/ops/token_rounding.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lib/bench/accuracy.h"
+#include "lib/bench/layers.h"
 #include "lib/bench/passes.h"
+#include "lib/bench/plain.h"
 #include "lib/ops/moe_mlp.h"
 
 namespace scatterlm::bench {
@@ -21,9 +22,9 @@ struct Outputs {
 struct Layer {
   Layer(const MoeInputs& in)
       : shape(in.shape),
-        x_TD(in.x_TD.detach().requires_grad_()),
-        w1(in.w1.detach().requires_grad_()),
-        w2(in.w2.detach().requires_grad_()),
+        x_TD(leaf(in.x_TD)),
+        w1(leaf(in.w1)),
+        w2(leaf(in.w2)),
         router_ED(at::randn({in.shape.experts, in.shape.model}, in.x_TD.options()).mul_(0.02).requires_grad_()),
         dout_TD(in.dout_TD),
         options{.num_experts_per_tok = in.shape.top_k} {}
@@ -32,13 +33,14 @@ struct Layer {
   at::Tensor experts(const at::Tensor& gates, const ops::Routing& routing) const {
     return ops::moe_mlp(x_TD, w1, w2, gates, routing, Activation::kSwiglu);
   }
-  void backward(const Outputs& outputs) const {
+  /// Gradients of x, w1, w2 and the router.
+  std::vector<at::Tensor> backward(const Outputs& outputs) const {
     std::vector<at::Tensor> from = {outputs.out_TD}, grads = {dout_TD};
     if (outputs.gates_TK.defined()) {
       from.push_back(outputs.gates_TK);
       grads.push_back(zeros_TK);
     }
-    torch::autograd::grad(from, {x_TD, w1, w2, router_ED}, grads);
+    return torch::autograd::grad(from, {x_TD, w1, w2, router_ED}, grads);
   }
 
   MoeShape shape;
@@ -64,20 +66,86 @@ Outputs plain_top_k(const Layer& layer, const at::Tensor& given_ids_TK = {}) {
   return {layer.experts(chosen.gates_TK, routing)};
 }
 
-/// Rows of each expert as the plain twin counts them, and the output for these rows in higher precision.
+/// Layers of a model, each with weights of its own.
+std::function<void()> layers_of_model(const Layer& layer) {
+  return [layer, layers = layers_of(layer, {&Layer::w1, &Layer::w2, &Layer::router_ED})] {
+    auto x_TD = leaf(layer.x_TD);
+    for (auto each : layers) {
+      each.x_TD = x_TD;
+      x_TD = rounded(each).out_TD;
+    }
+    torch::autograd::backward({x_TD}, {layer.dout_TD});
+  };
+}
+
+/// The slots that a routing has, in expert order.
+struct Rows {
+  Rows(const ops::Routing& routing)
+      : counts_E(routing.offsets_E1.diff().to(at::kLong)),
+        experts(at::repeat_interleave(counts_E)),
+        tokens(routing.tokens_R.slice(0, 0, experts.size(0)).to(at::kLong)),
+        slots(routing.sorted_R.slice(0, 0, experts.size(0)).to(at::kLong)) {}
+
+  at::Tensor counts_E, experts, tokens, slots;
+};
+
+/// [rows, 1]: chosen pairs weigh their share of the token's chosen probabilities, the others their probability.
+at::Tensor plain_gates(const at::Tensor& logits_TE, const at::Tensor& ids_TK, const Rows& rows) {
+  const auto prob_TE = at::softmax(logits_TE, 1);
+  const auto chosen_TE = at::zeros_like(logits_TE, at::kBool).scatter_(1, ids_TK.to(at::kLong), true);
+  const auto gates_TE = at::where(chosen_TE, prob_TE / (prob_TE * chosen_TE).sum(1, /*keepdim=*/true), prob_TE);
+  return gates_TE.index({rows.tokens, rows.experts}).unsqueeze(1);
+}
+
+Layer converted(Layer layer, at::ScalarType dtype) {
+  for (auto* tensor : {&layer.x_TD, &layer.w1, &layer.w2, &layer.router_ED}) *tensor = leaf(tensor->to(dtype));
+  layer.dout_TD = layer.dout_TD.to(dtype);
+  return layer;
+}
+
+/// The layer in plain tensor operations, expert by expert, sums of tokens in fp32; which rows it has is given.
+Outputs plain_layer(const Layer& layer, const at::Tensor& ids_TK, const Rows& rows) {
+  const auto dtype = layer.x_TD.scalar_type(), sums = dtype == at::kBFloat16 ? at::kFloat : dtype;
+  const auto gates_R1 = plain_gates(at::mm(layer.x_TD, layer.router_ED.t()).to(sums), ids_TK, rows);
+  const auto x_RD = layer.x_TD.to(sums).index_select(0, rows.tokens).to(dtype);
+  const auto counts = rows.counts_E.cpu();
+  const auto parts = x_RD.split_with_sizes({counts.const_data_ptr<int64_t>(), static_cast<size_t>(counts.numel())});
+  const auto w1 = layer.w1.unbind(), w2 = layer.w2.unbind();
+  std::vector<at::Tensor> y;
+  for (size_t e = 0; e < parts.size(); ++e) y.push_back(at::mm(plain::swiglu(at::mm(parts[e], w1[e].t())), w2[e].t()));
+  const auto gated_RD = at::cat(y).to(sums) * gates_R1;
+  return {at::zeros_like(layer.x_TD, sums).index_add(0, rows.tokens, gated_RD).to(dtype)};
+}
+
+/// The choice equals that of the plain twin, entry by entry; gates, output and gradients of the layer are right for it.
 double check(const Layer& layer) {
-  const at::NoGradGuard no_grad;
+  const auto dtype = layer.x_TD.scalar_type();
   const auto chosen = layer.route();
-  const auto ours = ops::token_rounding(chosen, layer.options), plain = ops::ref::token_rounding(chosen, layer.options);
-  const auto dtype = layer.x_TD.scalar_type(), wide = higher_precision(dtype);
-  const auto gates = wide == at::kDouble ? ours.gates_R.to(wide) : ours.gates_R;
-  const auto truth =
-      ops::moe_mlp(layer.x_TD.to(wide), layer.w1.to(wide), layer.w2.to(wide), gates, ours.routing, Activation::kSwiglu);
-  return require_accurate(
-      "token_rounding",
-      {{"offsets", ours.routing.offsets_E1, {}, plain.routing.offsets_E1},
-       {"token_offsets", ours.routing.token_offsets_T1.slice(0, -1), {}, plain.routing.token_offsets_T1.slice(0, -1)},
-       {"out", layer.experts(ours.gates_R, ours.routing), truth.to(dtype), truth}});
+  const auto ours = ops::token_rounding(chosen, layer.options), twin = ops::ref::token_rounding(chosen, layer.options);
+  const auto same = [&](const char* name, at::Tensor ops::Routing::*list) {
+    return Comparison{name, ours.routing.*list, {}, twin.routing.*list};
+  };
+  using ops::Routing;
+  require_accurate("token_rounding", {same("offsets", &Routing::offsets_E1), same("token_offsets", &Routing::token_offsets_T1),
+                                      same("sorted", &Routing::sorted_R), same("tokens", &Routing::tokens_R),
+                                      same("inverse", &Routing::inverse_R)});
+
+  const Rows rows(ours.routing);
+  const auto of_rows = [&](const at::Tensor& gates_R) { return gates_R.detach().index_select(0, rows.slots).unsqueeze(1); };
+  std::vector<Comparison> results = {{"gates", of_rows(ours.gates_R), of_rows(twin.gates_R),
+                                      plain_gates(chosen.logits_TE.detach().to(at::kDouble), chosen.ids_TK, rows)}};
+  const auto results_of = [&](const Layer& leaves, const Outputs& outputs) {
+    auto tensors = leaves.backward(outputs);
+    tensors.push_back(outputs.out_TD.detach());
+    return tensors;
+  };
+  const auto plain = converted(layer, dtype), truth = converted(layer, higher_precision(dtype));
+  const auto actual = results_of(layer, {layer.experts(ours.gates_R, ours.routing)}),
+             of_plain = results_of(plain, plain_layer(plain, chosen.ids_TK, rows)),
+             of_truth = results_of(truth, plain_layer(truth, chosen.ids_TK, rows));
+  const char* names[] = {"dx", "dw1", "dw2", "drouter", "out"};
+  for (size_t i = 0; i < actual.size(); ++i) results.push_back({names[i], actual[i], of_plain[i], of_truth[i]});
+  return require_accurate("token_rounding", results);
 }
 
 std::vector<Pass> passes_of(const std::string& other, const Layer& layer, const std::function<Outputs()>& forward,
@@ -92,8 +160,10 @@ Measured measure_token_rounding(const MoeInputs& in, const Conditions& condition
   const Layer layer(in);
   auto row = row_of(in.shape.sizes(), conditions);
   row["max_err_ratio"] = check(layer);
+  const auto resources = measure_resources([&] { return [&layer, outputs = rounded(layer)] { layer.backward(outputs); }; },
+                                           layers_of_model(layer), conditions.machine.device, row);
   const auto given = ops::token_rounding(layer.route(), layer.options);
-  const auto given_gates_R = given.gates_R.detach().requires_grad_();
+  const auto given_gates_R = leaf(given.gates_R);
   const auto counts_E = given.routing.offsets_E1.diff();
   const int64_t rows = counts_E.sum().item<int64_t>();
   const auto balanced = choose_experts(RoutingPattern::kBalanced,
@@ -123,12 +193,13 @@ Measured measure_token_rounding(const MoeInputs& in, const Conditions& condition
     beside_balanced = fmt::format("a row takes {:+.1f} % of one where {} rows per expert are given; ", over,
                                   in.shape.rows() / in.shape.experts);
   }
-  return {
-      .rows = nlohmann::ordered_json::array({row}),
-      .text = text + fmt::format("{} rows for {}; the layer takes {:+.1f} % of one where these are given; {}{:+.1f} % of plain "
-                                 "top-k\n",
-                                 rows, in.shape.rows(), row["over_given_percent"].get<double>(), beside_balanced,
-                                 row["over_topk_percent"].get<double>())};
+  return {.rows = nlohmann::ordered_json::array({row}),
+          .text = text +
+                  fmt::format("{} rows for {}; the layer takes {:+.1f} % of one where these are given; {}{:+.1f} % of plain "
+                              "top-k\n",
+                              rows, in.shape.rows(), row["over_given_percent"].get<double>(), beside_balanced,
+                              row["over_topk_percent"].get<double>()) +
+                  resources};
 }
 
 }  // namespace scatterlm::bench

@@ -7,6 +7,7 @@
 
 #include "lib/bench/figure.h"
 #include "lib/bench/timer.h"
+#include "lib/config/check.h"
 #include "lib/config/difference.h"
 #include "lib/report/report.h"
 #include "lib/train/flops.h"
@@ -96,18 +97,38 @@ Condition same_count(std::string name, double first, double second) {
   return {std::move(name), format_count(first), format_count(second), equal};
 }
 
-/// Of all keys that begin so; the texts are those that differ.
+/// Keys without effect on one of the two.
+bool one_ignores(const Side& a, const Side& b, const std::string& key) {
+  const auto ignores = [&](const Side& side) {
+    return std::ranges::any_of(ignored_keys(side.config), [&](const Ignored& ignored) { return ignored.covers(key); });
+  };
+  return ignores(a) || ignores(b);
+}
+
+/// Of all keys that begin so and that both look at; the texts are those that differ.
 Condition same_keys(std::string name, const Side& a, const Side& b, const std::vector<std::string>& beginnings) {
   Condition condition{std::move(name), "", "", true};
   for (const auto& difference : differences(a.config, b.config)) {
     const auto begins = [&](const std::string& beginning) { return difference.key.starts_with(beginning); };
-    if (std::none_of(beginnings.begin(), beginnings.end(), begins)) continue;
+    if (std::none_of(beginnings.begin(), beginnings.end(), begins) || one_ignores(a, b, difference.key)) continue;
     const char* separator = condition.equal ? "" : ", ";
     condition.first += fmt::format("{}{}={}", separator, difference.key, difference.first);
     condition.second += fmt::format("{}{}={}", separator, difference.key, difference.second);
     condition.equal = false;
   }
   return condition;
+}
+
+/// Of each kind of layer that both models have; that only one has it is a difference of `model.layers`.
+std::vector<Condition> layer_conditions(const Side& a, const Side& b) {
+  std::vector<Condition> conditions;
+  for (const auto& [name, group] : {std::pair{"gqa layers", "model.attention"},
+                                    {"moa layers", "model.moa"},
+                                    {"dense layers", "model.dense"},
+                                    {"moe layers", "model.moe"},
+                                    {"routers", "model.router"}})
+    if (!one_ignores(a, b, group)) conditions.push_back(same_keys(name, a, b, {std::string(group) + "."}));
+  return conditions;
 }
 
 std::string text_of(const Condition& condition) {
@@ -124,7 +145,7 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
   const auto size_a = model_size(a.config.model), size_b = model_size(b.config.model);
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
   const auto dtype = [](const Side& side) { return side.numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32"; };
-  return {
+  std::vector<Condition> conditions = {
       // What Loader and Trainer choose samples by.
       same_keys("tokens of every step", a, b,
                 {"data.train", "data.raw_dtype", "train.seed", "train.sequence_length", "train.global_batch_tokens"}),
@@ -137,10 +158,15 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
       same_value("vocabulary", number(a.config.model.vocab_size), number(b.config.model.vocab_size)),
       same_value("width", number(a.config.model.hidden_size), number(b.config.model.hidden_size)),
       same_value("layers", a.config.model.layers, b.config.model.layers),
+      same_keys("embedding, norms and initial values", a, b,
+                {"model.tie_word_embeddings", "model.rms_norm_eps", "model.initializer_range"}),
       same_count("FLOPs a token", flops_of_token(a), flops_of_token(b)),
       same_count("active parameters", static_cast<double>(size_a.active), static_cast<double>(size_b.active)),
       same_count("parameters", static_cast<double>(size_a.total), static_cast<double>(size_b.total)),
   };
+  const auto of_layers = layer_conditions(a, b);
+  conditions.insert(conditions.end(), of_layers.begin(), of_layers.end());
+  return conditions;
 }
 
 std::string comparison_text(const Side& a, const Side& b) {

@@ -25,8 +25,8 @@ struct Condition {
   bool equal;
 };
 
-/// Tokens, sequence length, batch, passes, precision, optimiser, vocabulary, width, layers; FLOPs and parameters, which are
-/// equal within 2 %.
+/// Tokens, sequence length, batch, passes, precision, optimiser; every key of the model, those of a kind of layer if both have
+/// it; FLOPs and parameters, which are equal within 2 %.
 std::vector<Condition> conditions(const Side& first, const Side& second);
 
 /// A line for each figure, with both models and the second over the first; "median (p10 to p90)" where it was measured per

@@ -15,6 +15,7 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
   for (const auto& bench : all_benches()) {
     INFO(bench.name);
     const bool moa = bench.name == "moa" || bench.name == "parallel_linear";
+    const bool kernels_alone = bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing";
     const auto measurements = bench.parse(moa ? "jetmoe;2,5,16,4,3,1" : "7B-mid;5,16,24,6,3");
     REQUIRE(measurements.size() == 2);
     REQUIRE(measurements[0].shape == (moa ? "jetmoe 8,4096,2048,8,2,16" : "7B-mid 24576,1536,512,64,4"));
@@ -24,6 +25,7 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
     for (const auto& row : rows) {
       REQUIRE((row["D"] == 16 && row["K"] == 3 && row["dtype"] == "fp32" && row["routing"] == "skewed"));
       REQUIRE(row["max_err_ratio"].is_number());
+      for (const auto* key : {"saved_mib", "peak_mib", "host_us"}) REQUIRE(row.contains(key) != kernels_alone);
     }
   }
 }
@@ -70,6 +72,14 @@ TEST_CASE(
     REQUIRE(row["over_balanced_percent"].is_null());
   REQUIRE((measured.text.find("a row takes") != std::string::npos) == (tokens == 256));
   REQUIRE(double(row["over_topk_percent"]) == Approx(100 * (ms / topk - 1)));
+}
+
+TEST_CASE("token_rounding: a choice with pairs dropped and filled is right", "[benches]") {
+  const Machine machine;
+  const MoeShape shape{.tokens = 200, .model = 16, .width = 8, .experts = 4, .top_k = 2};
+  const auto row = measure_token_rounding(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  REQUIRE(row["rows"] == 4 * 128);  // for 400
+  REQUIRE(double(row["max_err_ratio"]) > 0);
 }
 
 TEST_CASE("moa: both projections, with attention between them and without", "[benches]") {

@@ -14,6 +14,7 @@ TEST_CASE("evidence: every field, in order", "[evidence]") {
                         .gpu = "NVIDIA H200",
                         .driver = "580.159",
                         .cuda = "13.0",
+                        .family = "hopper",
                         .ceilings = Ceilings{.gemm_tflops = 723, .copy_tbps = 4.25}};
   auto file = evidence("moe_mlp", machine, "scatterlm bench moe_mlp --shapes published", kSources, {{{"T", 1}}});
   const auto date = file["date"].get<std::string>();
@@ -22,14 +23,15 @@ TEST_CASE("evidence: every field, in order", "[evidence]") {
   file["torch"] = "TORCH";
   REQUIRE(
       file.dump() ==
-      R"({"bench":"moe_mlp","gpu":"NVIDIA H200","num_gpus":1,"date":"DATE","torch":"TORCH","cuda":"13.0","driver":"580.159",)"
+      R"({"bench":"moe_mlp","gpu":"NVIDIA H200","num_gpus":1,"family":"hopper","date":"DATE","torch":"TORCH","cuda":"13.0","driver":"580.159",)"
       R"("ceilings":{"gemm_tflops":723.0,"copy_tbps":4.25},"command":"scatterlm bench moe_mlp --shapes published",)"
       R"("sources":["kernels","lib/ops"],"source_hash":"0123456789abcdef","rows":[{"T":1}]})");
 }
 
 TEST_CASE("evidence: a CPU has no GPU, driver or ceilings", "[evidence]") {
   const auto file = evidence("routing", Machine{}, "", kSources, nlohmann::ordered_json::array());
-  REQUIRE((file["gpu"].is_null() && file["driver"].is_null() && file["cuda"].is_null() && file["ceilings"].is_null()));
+  REQUIRE((file["gpu"].is_null() && file["driver"].is_null() && file["cuda"].is_null() && file["family"].is_null() &&
+           file["ceilings"].is_null()));
   REQUIRE(file["num_gpus"] == 0);
 }
 

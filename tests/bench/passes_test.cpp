@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include "lib/bench/dense.h"
+#include "lib/bench/layers.h"
 #include "tests/catch.h"
 
 namespace scatterlm::bench {
@@ -29,6 +32,21 @@ TEST_CASE("passes: ours and a rival's in the row and in the table", "[passes]") 
                                                    "fwd_roofline_percent", "aten"});
   REQUIRE(row["aten"]["fwd"]["gbps"].is_number());
   REQUIRE_THAT(text, ContainsSubstring("fwd, aten "));
+}
+
+TEST_CASE("layers: parameters of their own on the same memory, gradients in fp32", "[passes]") {
+  struct Inputs {
+    at::Tensor x, weight;
+  };
+  const Inputs in{at::ones({2}), at::ones({2}, at::kBFloat16)};
+  const auto layers = layers_of(in, {&Inputs::weight});
+  REQUIRE((layers.size() == kNumLayers && layers[3].x.is_same(in.x)));
+  at::Tensor sum = at::zeros({});
+  for (const auto& layer : layers) sum = sum + (layer.weight * 0.375).sum().to(at::kFloat);
+  torch::autograd::backward({sum}, {});
+  const auto& [first, last] = std::pair{layers.front().weight, layers.back().weight};
+  REQUIRE((first.is_leaf() && !first.is_same(last) && first.data_ptr() == in.weight.data_ptr()));
+  REQUIRE((first.grad().is_same(last.grad()) && first.grad().equal(at::full({2}, 0.375 * kNumLayers))));
 }
 
 TEST_CASE("dense: FLOPs and shapes of one product, of two and of an MLP", "[passes]") {

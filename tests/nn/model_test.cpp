@@ -2,6 +2,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
+#include <map>
+
 #include "tests/nn/reference_model.h"
 #include "tests/nn/tiny.h"
 
@@ -65,6 +67,29 @@ std::vector<nn::Router> require_equals_plain_operations(const ModelConfig& confi
   return routers;
 }
 
+std::map<std::string, at::Tensor> parameters_of(const nn::Model& model) {
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& unit : model.units())
+    for (const auto& p : unit->params()) parameters[p.name] = p.tensor;
+  return parameters;
+}
+
+/// `of` each parameter of a model whose mixtures of attention have one expert, under the names that dense attention has.
+std::map<std::string, at::Tensor> as_dense_attention(const nn::Model& model, at::Tensor of(const at::Tensor&)) {
+  std::map<std::string, at::Tensor> dense;
+  const auto parameters = parameters_of(model);
+  for (const auto& [name, parameter] : parameters) {
+    const auto attention = name.substr(0, name.find(".experts."));
+    if (name.ends_with(".experts.q_proj"))
+      dense[attention + ".qkv_proj.weight"] = at::cat({of(parameter)[0], of(parameters.at(attention + ".kv_proj.weight"))});
+    else if (name.ends_with(".experts.o_proj"))
+      dense[attention + ".o_proj.weight"] = of(parameter)[0];
+    else if (!name.ends_with(".kv_proj.weight") && !name.ends_with(".router.weight"))
+      dense[name] = of(parameter);
+  }
+  return dense;
+}
+
 }  // namespace
 
 TEST_CASE("a model equals plain tensor operations, in value and in every gradient") {
@@ -73,6 +98,54 @@ TEST_CASE("a model equals plain tensor operations, in value and in every gradien
     INFO("variant " << variant++);
     require_equals_plain_operations(config, random_batch(2, 5, config.vocab_size));
   }
+}
+
+TEST_CASE("a mixture of attention of one expert is dense attention") {
+  const auto comm = make_single_comm();
+  auto moa_config = tiny_config();
+  moa_config.layers = "moa+dense, moa+dense";
+  moa_config.moa = {.num_experts = 1, .num_experts_per_tok = 1, .num_key_value_heads = 3, .head_dim = 4};
+  moa_config.moa.qk_norm = GENERATE(QkNorm::kNone, QkNorm::kHead, QkNorm::kFull);
+  moa_config.router.balance = Balance::kNone;
+  moa_config.router.z_loss_coef = 0;
+  auto gqa_config = moa_config;
+  gqa_config.layers = "gqa+dense, gqa+dense";
+  gqa_config.attention = {.num_attention_heads = 3, .num_key_value_heads = 3, .head_dim = 4};
+  gqa_config.attention.qk_norm = moa_config.moa.qk_norm;
+
+  nn::Model moa(moa_config, kDouble, *comm), gqa(gqa_config, kDouble, *comm);
+  initialise(moa, 7);
+  initialise(gqa, 8);
+  const auto gqa_parameters = parameters_of(gqa);
+  const auto weights = as_dense_attention(moa, [](const at::Tensor& parameter) { return parameter.detach(); });
+  REQUIRE(weights.size() == gqa_parameters.size());
+  for (const auto& [name, weight] : weights) gqa_parameters.at(name).detach().copy_(weight);
+
+  const auto batch = random_batch(2, 6, moa_config.vocab_size);
+  const auto loss = objective(moa, batch, *comm), expected = objective(gqa, batch, *comm);
+  REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);
+  torch::autograd::backward({loss}, {});
+  torch::autograd::backward({expected}, {});
+  for (const auto& [name, grad] : as_dense_attention(moa, [](const at::Tensor& parameter) { return parameter.grad(); })) {
+    INFO(name);
+    const auto wanted = gqa_parameters.at(name).grad();
+    REQUIRE(wanted.norm().item<double>() > 1e-9);
+    REQUIRE((grad - wanted).norm().item<double>() <= 1e-10 * wanted.norm().item<double>());
+  }
+}
+
+TEST_CASE("without router losses gradients reach the router through the gates") {
+  auto config = tiny_config();
+  config.layers = "moa+moe, gqa+moe";
+  config.router.balance = Balance::kBias;
+  config.router.aux_loss_coef = 0;
+  config.router.z_loss_coef = 0;
+  config.router.score = GENERATE(RouterScore::kSoftmax, RouterScore::kSigmoid);
+  config.router.norm_topk_prob = GENERATE(true, false);
+  config.router.topk_before_softmax = GENERATE(true, false);
+  if (config.router.topk_before_softmax && !(config.router.score == RouterScore::kSoftmax && config.router.norm_topk_prob))
+    return;  // the form needs the others
+  require_equals_plain_operations(config, random_batch(2, 5, config.vocab_size));
 }
 
 TEST_CASE("token rounding in a model equals plain tensor operations") {

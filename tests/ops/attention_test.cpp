@@ -39,7 +39,8 @@ TEST_CASE("attention: values and gradients", "[attention]") {
                           Case{2, 1, 9, 4, 2, 4});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
+  const auto op = GENERATE(&ops::attention, &ops::attention_in_turns);
+  test::require_correct([&](const Tensors& x) { return op(x[0], x[1], x[2], mask_of(document, x[0])); },
                         [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {},
                         kUlps);
 }

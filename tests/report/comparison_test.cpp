@@ -17,6 +17,12 @@ Side side(const std::string& path, std::vector<double> block_ms, double peak_gib
           .block_ms = std::move(block_ms)};
 }
 
+/// The side with other values of keys.
+Side changed(Side side, const std::vector<std::string>& sets) {
+  side.config = load_config(side.path, sets);
+  return side;
+}
+
 /// Names of those that are not equal.
 std::vector<std::string> unequal(const Side& first, const Side& second) {
   std::vector<std::string> names;
@@ -78,21 +84,42 @@ TEST_CASE("comparison: the shipped pairs differ in layers and total parameters a
 }
 
 TEST_CASE("comparison: what makes it unfair", "[comparison]") {
-  const auto changed = [](const std::vector<std::string>& sets) {
-    auto other = kDense;
-    other.config = load_config(kDense.path, sets);
-    return unequal(kDense, other);
-  };
+  const auto unequal_with = [](const std::vector<std::string>& sets) { return unequal(kDense, changed(kDense, sets)); };
   using Names = std::vector<std::string>;
   REQUIRE(unequal(kDense, kDense).empty());
-  REQUIRE(changed({"run.name=other", "train.steps=70", "log.interval=3"}).empty());
-  REQUIRE(changed({"train.seed=1"}) == Names{"tokens of every step"});
-  REQUIRE(changed({"train.micro_batch_size=4"}) == Names{"sequences a pass"});
-  REQUIRE(changed({"optim.lr=1"}) == Names{"optimiser"});
-  REQUIRE(changed({"train.global_batch_tokens=4096"}) == Names{"tokens of every step", "tokens a step", "sequences a pass"});
-  REQUIRE(changed({"data.train=other.bin"}) == Names{"tokens of every step"});
-  REQUIRE(changed({"data.eot_token=-1"}) == Names{"document boundaries"});
+  REQUIRE(unequal_with({"run.name=other", "train.steps=70", "log.interval=3"}).empty());
+  REQUIRE(unequal_with({"train.seed=1"}) == Names{"tokens of every step"});
+  REQUIRE(unequal_with({"train.micro_batch_size=4"}) == Names{"sequences a pass"});
+  REQUIRE(unequal_with({"optim.lr=1"}) == Names{"optimiser"});
+  REQUIRE(unequal_with({"train.global_batch_tokens=4096"}) ==
+          Names{"tokens of every step", "tokens a step", "sequences a pass"});
+  REQUIRE(unequal_with({"data.train=other.bin"}) == Names{"tokens of every step"});
+  REQUIRE(unequal_with({"data.eot_token=-1"}) == Names{"document boundaries"});
   auto half = kDense;
   half.numerics.dtype = at::kBFloat16;
   REQUIRE(unequal(kDense, half) == Names{"precision"});
+}
+
+TEST_CASE("comparison: no key of the model is passed over", "[comparison]") {
+  using Names = std::vector<std::string>;
+  const auto of_moe = [](const std::vector<std::string>& sets) { return unequal(kMoe, changed(kMoe, sets)); };
+  REQUIRE(of_moe({"model.moe.activation=geglu"}) == Names{"moe layers"});
+  REQUIRE(of_moe({"model.router.norm_topk_prob=false"}) == Names{"routers"});
+  REQUIRE(of_moe({"model.attention.rope_theta=500"}) == Names{"gqa layers"});
+  REQUIRE(of_moe({"model.rms_norm_eps=0.001"}) == Names{"embedding, norms and initial values"});
+  // Half as many experts of twice the width: what a token costs is the same.
+  const auto coarse =
+      changed(kMoe, {"model.moe.num_experts=4", "model.moe.num_experts_per_tok=1", "model.moe.moe_intermediate_size=256"});
+  REQUIRE(unequal(kMoe, coarse) == Names{"moe layers"});
+  const auto experts = find(conditions(kMoe, coarse), "moe layers");
+  REQUIRE_THAT(experts.first, ContainsSubstring("model.moe.num_experts=8, model.moe.num_experts_per_tok=2"));
+  const auto normed = find(conditions(kMoe, changed(kMoe, {"model.attention.qk_norm=head"})), "gqa layers");
+  REQUIRE((normed.first == "model.attention.qk_norm=none" && normed.second == "model.attention.qk_norm=head"));
+}
+
+TEST_CASE("comparison: keys that one model does not look at are neither equal nor different", "[comparison]") {
+  REQUIRE(find(conditions(kDense, kMoe), "moe layers").name.empty());
+  REQUIRE(find(conditions(kDense, kMoe), "gqa layers").equal);
+  const auto aux = changed(kMoe, {"model.router.aux_loss_coef=0.5"}), bias = changed(kMoe, {"model.router.balance=bias"});
+  REQUIRE(find(conditions(aux, bias), "routers").first == "model.router.balance=aux");
 }

@@ -118,6 +118,19 @@ def test_table_of_a_comparison():
     assert lines[-1] == "Equal: optimiser. Not equal: layers (gqa+dense*12 and gqa+moe*12)."
 
 
+def test_a_table_from_earlier_sources_says_so():
+    def lines(data):
+        return [f"{data['gpu']}:", "| table |"]
+
+    sources = ["kernels", "lib/ops"]
+    current = update_readme.current_hash(*sources)
+    assert len(current) == 16 and current != update_readme.current_hash("kernels")
+    now = {"gpu": "NVIDIA H200", "sources": sources, "source_hash": current}
+    assert update_readme.captioned(lines, now) == "NVIDIA H200:\n| table |"
+    earlier = {**now, "source_hash": "0123456789abcdef"}
+    assert update_readme.captioned(lines, earlier) == "From earlier sources (`0123456789abcdef`). NVIDIA H200:\n| table |"
+
+
 def test_every_table_has_a_place_and_an_empty_one_says_so():
     readme = (ROOT / "README.md").read_text()
     for name in update_readme.TABLES:
