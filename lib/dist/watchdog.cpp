@@ -61,7 +61,7 @@ Watchdog::~Watchdog() {
   stop_ = true;
   thread_.join();
   if (std::uncaught_exceptions() > 0) {
-    if (!board_.claimed.exchange(true) && own().step > 0) log_error(fmt::format("rank {} fails; {}", rank_, state_of_ranks()));
+    if (!board_.claimed.exchange(true) && own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks()));
     board_.ended = true;
   } else {
     own().finished = true;

@@ -93,6 +93,15 @@ def test_a_stopped_rank_ends_the_run_after_the_timeout(binary, tiny_config, runs
         assert f"rank {1 - rank}: rank {rank} is stopped: killed" in error
 
 
+def test_a_rank_that_fails_says_why_and_where_all_ranks_were(binary, tiny_config, runs):
+    (runs / "run").mkdir(parents=True)
+    (runs / "run" / "step_00000020").write_text("a file where the checkpoint should be")
+    code, error, seconds = start(binary, tiny_config, runs / "run").end(60)
+    assert code == 1, error
+    assert "rank 0: this rank fails; rank 0: step 20, after collective" in error
+    assert "step_00000020: cannot write: Not a directory" in error
+
+
 def test_restarts_go_on_from_the_last_checkpoint(binary, tiny_config, runs, whole):
     """Also those of a run that was to begin from scratch: what it has saved since then counts."""
     job = start(binary, tiny_config, runs / "run", "--resume", "none", launch=("--max-restarts", "2"))
