@@ -13,12 +13,15 @@ namespace {
 void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty())
     fail_user("scatterlm launch needs a command to start, for example: scatterlm launch -n 2 train CONFIG");
-  if (arguments.front() == "launch") fail_user("scatterlm launch cannot start itself");
   std::vector<std::string> words{"scatterlm"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   check_subcommands(app, static_cast<int>(argv.size()), argv.data());
+  if (const auto& command = arguments.front(); command != "train" && command != "doctor") {
+    fail_user("scatterlm launch starts train and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
+              command, command);
+  }
 }
 
 int launch_command(const CLI::App& app, LaunchOptions options, const std::vector<std::string>& arguments) {
@@ -37,7 +40,7 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
 }  // namespace
 
 void add_launch(CLI::App& app, int& exit_code) {
-  auto* command = app.add_subcommand("launch", "Start a command as several ranks, one process a GPU or CPU share");
+  auto* command = app.add_subcommand("launch", "Start train or doctor as several ranks, one process a GPU or CPU share");
   auto options = std::make_shared<LaunchOptions>();
   options->address.clear();
   command->add_option("-n,--nproc-per-node", options->ranks, "Ranks on this machine")->required()->check(in_range(1, 1024));

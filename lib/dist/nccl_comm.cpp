@@ -32,9 +32,9 @@ void check(cudaError_t result, const char* what) {
   if (result != cudaSuccess) fail("[{}] {}", what, cudaGetErrorString(result));
 }
 
-// An abort drains what is queued, 4 ms a collective, so that much must not be under way.
-constexpr uint32_t kMostInFlight = 64;
-constexpr size_t kEvents = 2 * kMostInFlight;
+// Collectives given to NCCL that have not ended; with more the host waits. Each holds a place in the rings of events.
+constexpr uint32_t kMostQueued = 64;
+constexpr size_t kEvents = 2 * kMostQueued;
 
 ncclDataType_t type_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -222,7 +222,7 @@ class NcclComm final : public Comm {
   Ticket enqueue(const Call& call, const at::Tensor& tensor, Lane& lane, F nccl_call) {
     if (!tensor.is_contiguous() || tensor.device() != device_)
       fail("[{}] needs a contiguous tensor on {}", describe(call), device_.str());
-    await([&] { return posted_ - completed_ < kMostInFlight; });
+    await([&] { return posted_ - completed_ < kMostQueued; });
     const uint32_t number = board_->watchdog().enter(call);  // before the call, which may block
     ready_.record(compute_stream());
     ready_.hold(lane.stream);

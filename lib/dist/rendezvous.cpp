@@ -1,13 +1,18 @@
 #include "lib/dist/rendezvous.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lib/util/error.h"
+#include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -23,6 +28,25 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   } while (x == y);
   return {x, y};
 }
+
+/// Ends the process with a message unless it is destroyed in time. The store's own timeout does not help when its keeper is
+/// stopped: after it the client waits, without any, for the keeper to confirm that it has given up.
+class Deadline {
+ public:
+  Deadline(std::chrono::duration<double> limit, std::string message)
+      : thread_([limit, message = std::move(message)](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any stopped;
+          stopped.wait_for(lock, stop, limit, [] { return false; });
+          if (stop.stop_requested()) return;
+          log_error(message);
+          _exit(kExitPeer);
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
 
 }  // namespace
 
@@ -42,6 +66,19 @@ StoreServer::~StoreServer() = default;
 
 int64_t StoreServer::port() const { return store_->getPort(); }
 
+const char* Rendezvous::keeper() const { return options_.world.hosted_store ? "the launcher" : "rank 0"; }
+
+template <class F>
+auto Rendezvous::ask(const std::string& what, F call) const {
+  constexpr double kSpare_s = 2;  // the store's own timeout comes first where it can
+  const Deadline deadline(
+      std::chrono::duration<double>(options_.start_timeout_s + kSpare_s),
+      fmt::format("{} at {}:{} does not answer within {:g} s (parallel.start_timeout_s, and {:g}) while the ranks "
+                  "are starting (asked for '{}'): it is stopped, or the network is down",
+                  keeper(), options_.world.address, options_.world.port, options_.start_timeout_s + kSpare_s, kSpare_s, what));
+  return call();
+}
+
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   const World& world = options.world;
   c10d::TCPStoreOptions store;
@@ -51,16 +88,17 @@ Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   store.timeout = std::chrono::milliseconds(static_cast<int64_t>(options.start_timeout_s * 1000));
   try {
     // A group that was started anew shares the launcher's store with its predecessor.
-    store_ = c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
-                                                    c10::make_intrusive<c10d::TCPStore>(world.address, store));
+    ask("connection", [&] {
+      store_ = c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
+                                                      c10::make_intrusive<c10d::TCPStore>(world.address, store));
+    });
   } catch (const std::exception& error) {
     if (keeps_store()) {
       fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port,
                 first_line(error.what()));
     }
     fail("rank {} of {} (started by {}) does not reach {} at {}:{} within {:g} s (parallel.start_timeout_s): {}", world.rank,
-         world.size, world.started_by, world.hosted_store ? "the launcher" : "rank 0", world.address, world.port,
-         options.start_timeout_s, first_line(error.what()));
+         world.size, world.started_by, keeper(), world.address, world.port, options.start_timeout_s, first_line(error.what()));
   }
 }
 
@@ -83,19 +121,25 @@ std::vector<std::string> Rendezvous::keys(const std::string& name) const {
 std::vector<std::string> Rendezvous::collect(const std::string& name, const std::string& own) {
   const auto all = keys(name);
   try {
-    store_->set(all[static_cast<size_t>(options_.world.rank)], own);
-    store_->wait(all);
-    std::vector<std::string> values;
-    for (const auto& key : all) values.push_back(store_->get_to_str(key));
-    return values;
+    ask(name, [&] {
+      store_->set(all[static_cast<size_t>(options_.world.rank)], own);
+      store_->wait(all);
+    });
+    return ask(name, [&] {
+      std::vector<std::string> values;
+      for (const auto& key : all) values.push_back(store_->get_to_str(key));
+      return values;
+    });
   } catch (const std::exception& error) {
     std::vector<size_t> missing;
     try {
-      for (size_t rank = 0; rank < all.size(); ++rank) {
-        if (!store_->check({all[rank]})) missing.push_back(rank);
-      }
+      ask(name, [&] {
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+          if (!store_->check({all[rank]})) missing.push_back(rank);
+        }
+      });
     } catch (const std::exception&) {
-      fail("rank 0 is gone while the ranks were starting: {}", first_line(error.what()));
+      fail("{} is gone while the ranks were starting: {}", keeper(), first_line(error.what()));
     }
     fail("{} of {} ranks (started by {}) did not come within {:g} s (parallel.start_timeout_s): {}", missing.size(),
          options_.world.size, options_.world.started_by, options_.start_timeout_s, fmt::join(missing, ", "));
@@ -113,8 +157,10 @@ void Rendezvous::compare_identities() {
 }
 
 std::string Rendezvous::share(const std::string& key, const std::string& value) {
-  if (options_.world.rank == 0) store_->set(key, value);
-  return store_->get_to_str(key);
+  return ask(key, [&] {
+    if (options_.world.rank == 0) store_->set(key, value);
+    return store_->get_to_str(key);
+  });
 }
 
 void Rendezvous::meet(const std::string& name) { collect(name, "here"); }

@@ -26,6 +26,7 @@ class StoreServer {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
+/// Every call returns, throws Error or ends the process within the start's timeout and a little more.
 class Rendezvous {
  public:
   /// Must not outlive the options.
@@ -42,9 +43,15 @@ class Rendezvous {
 
  private:
   bool keeps_store() const { return options_.world.rank == 0 && !options_.world.hosted_store; }
+  const char* keeper() const;                                    ///< of the store, for messages
   std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
   /// The key's values of all ranks, once they are there.
   std::vector<std::string> collect(const std::string& key, const std::string& own);
+
+  /// The result of a call to the store, in bounded time also if who keeps it is stopped: then the process says so and ends with
+  /// kExitPeer.
+  template <class F>
+  auto ask(const std::string& what, F call) const;
 
   const CommOptions& options_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -2,11 +2,14 @@
 
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <exception>
 
 #include "lib/util/error.h"
@@ -24,6 +27,9 @@ double age_s(const Row& row) {
   const uint64_t beat = row.heartbeat, now = now_ns();  // in this order: a beat in between would be in the future
   return now > beat ? static_cast<double>(now - beat) * 1e-9 : 0;
 }
+
+/// Without a heartbeat. A rank that needs the others no more has none either.
+bool is_stopped(const Row& row) { return !row.finished && age_s(row) > kStoppedAfter_s; }
 
 bool is_gone(int pidfd) {
   pollfd query{.fd = pidfd, .events = POLLIN, .revents = 0};
@@ -43,7 +49,8 @@ Watchdog::Watchdog(Board& board, int64_t rank, int64_t world, Patience patience)
   for (int64_t peer = 0; peer < world; ++peer) {
     if (peer == rank) continue;
     const auto fd = static_cast<int>(syscall(SYS_pidfd_open, rows_[static_cast<size_t>(peer)].pid.load(), 0));
-    if (fd < 0) fail("rank {} was gone before the run began; its own message says why", peer);
+    if (fd < 0 && errno == ESRCH) fail("rank {} was gone before the run began; its own message says why", peer);
+    if (fd < 0) fail("rank {} cannot be watched (pidfd_open): {}; Linux 5.3 or newer is needed", peer, std::strerror(errno));
     peers_.push_back({peer, fd});
   }
   own().heartbeat = now_ns();
@@ -54,7 +61,8 @@ Watchdog::~Watchdog() {
   stop_ = true;
   thread_.join();
   if (std::uncaught_exceptions() > 0) {
-    board_.claimed = board_.ended = true;
+    if (!board_.claimed.exchange(true) && own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks()));
+    board_.ended = true;
   } else {
     own().finished = true;
   }
@@ -116,9 +124,9 @@ std::string Watchdog::why_nobody_answers(uint32_t number) const {
   const auto after = started_ ? fmt::format("within {:g} s (parallel.timeout_s)", patience_.step_s)
                               : fmt::format("within {:g} s (parallel.start_timeout_s)", patience_.start_s);
   for (const auto& peer : peers_) {
-    const double age = age_s(rows_[static_cast<size_t>(peer.rank)]);
-    if (age > kStoppedAfter_s)
-      return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer {}", peer.rank, age, after);
+    const Row& row = rows_[static_cast<size_t>(peer.rank)];
+    if (is_stopped(row))
+      return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer {}", peer.rank, age_s(row), after);
   }
   for (const auto& peer : peers_) {
     if (static_cast<int32_t>(number - rows_[static_cast<size_t>(peer.rank)].called) > 0) {
@@ -131,10 +139,19 @@ std::string Watchdog::why_nobody_answers(uint32_t number) const {
 void Watchdog::end(const std::string& reason) {
   if (!board_.claimed.exchange(true)) {
     log_error(fmt::format("{}; {}", reason, state_of_ranks()));
+    end_the_stopped();
     board_.ended = true;
   }
   for (int i = 0; i < 50 && !board_.ended; ++i) std::this_thread::sleep_for(kTick);  // unless who tells dies over it
   _exit(kExitPeer);
+}
+
+void Watchdog::end_the_stopped() const {
+  for (const auto& [peer, pidfd] : peers_) {
+    if (!is_stopped(rows_[static_cast<size_t>(peer)]) || is_gone(pidfd)) continue;
+    if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0)
+      log_error(fmt::format("rank {} is stopped: killed", peer));
+  }
 }
 
 std::string Watchdog::state_of_ranks() const {

@@ -17,12 +17,13 @@ struct Patience {
 
 /// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
 /// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
-/// kExitPeer; ranks that only follow end silently.
+/// kExitPeer; ranks that only follow end silently, and ranks that are stopped are killed.
 class Watchdog {
  public:
   /// All ranks have written their pid.
   Watchdog(Board& board, int64_t rank, int64_t world, Patience patience);
-  /// This rank needs the others no more. While an exception is on its way they end as well: main says why.
+  /// This rank needs the others no more. While an exception is on its way they end as well: main says why, and here is said
+  /// where all ranks were, if a step had begun.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -33,8 +34,6 @@ class Watchdog {
   /// Around a collective: returns its number, and takes it when that collective and all before it are done.
   uint32_t enter(const Call& call);
   void leave(uint32_t number) { own().done = number; }
-  uint32_t called() { return own().called; }
-  uint32_t done() { return own().done; }
   /// All ranks have called it: ends the process unless they called the same.
   void check_call(uint32_t number);
   void check_last_call() { check_call(own().called); }
@@ -54,6 +53,8 @@ class Watchdog {
   std::string why_nobody_answers(uint32_t number) const;
   /// The first rank to get here tells; all end.
   [[noreturn]] void end(const std::string& reason);
+  /// Kills ranks that cannot follow by themselves; not every launcher does.
+  void end_the_stopped() const;
   std::string state_of_ranks() const;
 
   Board& board_;

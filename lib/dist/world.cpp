@@ -6,6 +6,7 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <regex>
 
 #include "lib/util/error.h"
 
@@ -95,12 +96,41 @@ World from_open_mpi(const Variables& variables) {
   return world;
 }
 
+/// Tasks of a node in Slurm's compressed list: "4,2(x3)" is 4, 2, 2, 2. None if the list is no such thing or too short.
+std::optional<int64_t> tasks_of_node(const std::string& list, int64_t node) {
+  static const std::regex entry(R"((\d{1,7})(?:\(x(\d{1,7})\))?(?:,|$))");
+  constexpr auto kWithoutGaps = std::regex_constants::match_continuous;
+  for (std::sregex_iterator match(list.begin(), list.end(), entry, kWithoutGaps), end; match != end; ++match) {
+    const int64_t nodes = (*match)[2].matched ? std::stoll((*match)[2]) : 1;
+    if (node < nodes) return std::stoll((*match)[1]);
+    node -= nodes;
+  }
+  return std::nullopt;
+}
+
+/// SLURM_NTASKS_PER_NODE is there only if --ntasks-per-node was given; what a step knows of its nodes counts before it.
+int64_t local_size_in_slurm(const Variables& variables, const World& world) {
+  const char* nodes = variables.text("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+  if (variables.number_or(nodes, 1, kMostRanks, 0) == 1) return world.size;
+  const char* name = "SLURM_STEP_TASKS_PER_NODE";
+  const auto list = variables.text(name);
+  if (!list) return world.local_size;
+  const int64_t node = variables.number("SLURM_NODEID", 0, kMostRanks);
+  const auto tasks = tasks_of_node(*list, node);
+  if (!tasks || *tasks <= world.local_rank || *tasks > world.size) {
+    fail_user("{}={} (set by srun): does not say how many tasks node {} has, task {} of it among them; unset it to do without",
+              name, *list, node, world.local_rank);
+  }
+  return *tasks;
+}
+
 World from_slurm(const Variables& variables) {
   // A step (srun) may have fewer tasks than the job; the batch script itself is no step.
   const bool in_step = variables.text("SLURM_STEP_NUM_TASKS").has_value();
   World world = read_ranks(
       variables, {"SLURM_PROCID", in_step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"});
   if (world.size == 1) return world;
+  world.local_size = local_size_in_slurm(variables, world);
   const auto list = variables.text("SLURM_STEP_NODELIST");
   world.address = variables.text("MASTER_ADDR").value_or(first_host(list ? *list : variables.required("SLURM_JOB_NODELIST")));
   const auto job = variables.required("SLURM_JOB_ID") + "." + variables.text("SLURM_STEP_ID").value_or("");

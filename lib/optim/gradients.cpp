@@ -76,6 +76,8 @@ void Gradients::end_micro_batch() {
   if (!reducing_) return;
   while (left_ > 0) reduce_next();  // a parameter of this one has no part in the loss
   while (!in_flight_.empty()) finish_oldest();
+  for (const Ticket gather : gathers_) comm_.wait(gather);  // only now, so that they hold no backward up
+  gathers_.clear();
 }
 
 void Gradients::reduce_next() {
@@ -102,7 +104,7 @@ void Gradients::finish_oldest() {
   } else if (!part.is_same(state->own)) {
     state->own.copy_(part);
   }
-  if (config_.zero == 0) comm_.wait(comm_.all_gather(state->own, state->unit->flat_grads()));
+  if (config_.zero == 0) gathers_.push_back(comm_.all_gather(state->own, state->unit->flat_grads()));
   in_flight_.pop_front();
 }
 

@@ -66,6 +66,7 @@ class Gradients {
   bool reducing_ = false;  ///< in this micro-batch
   size_t left_ = 0;        ///< units still to reduce: the first so many
   std::deque<InFlight> in_flight_;
+  std::vector<Ticket> gathers_;  ///< of reduced slices, with zero 0
 };
 
 }  // namespace scatterlm

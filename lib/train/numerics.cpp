@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
@@ -23,17 +24,23 @@ bool use_gpu(DeviceChoice choice) {
 
 /// This rank's GPU, made the current one.
 at::Device own_gpu(const World& world) {
-  const auto count = static_cast<int64_t>(gpus().size());
-  if (world.local_rank >= count) {
-    fail_user("rank {} is number {} on its machine, which has {} GPUs: start one rank per GPU", world.rank, world.local_rank,
-              count);
-  }
-  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(world.local_rank));
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const int64_t index = gpu_index(world, static_cast<int64_t>(gpus().size()), visible != nullptr);
+  const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
   c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
   return device;
 }
 
 }  // namespace
+
+int64_t gpu_index(const World& world, int64_t count, bool chosen) {
+  if (count == 1 && chosen) return 0;
+  if (world.local_rank >= count) {
+    fail_user("rank {} is number {} on its machine, which has {} GPUs: start one rank per GPU", world.rank, world.local_rank,
+              count);
+  }
+  return world.local_rank;
+}
 
 Numerics set_up_numerics(const TrainConfig& config, const World& world) {
   const bool gpu = use_gpu(config.device);

@@ -21,6 +21,10 @@ struct Numerics {
 /// of one machine have a GPU each, or share its cores. Throws Error if a GPU is asked for and there is none.
 Numerics set_up_numerics(const TrainConfig& config, const World& world = {});
 
+/// Which of the `count` GPUs that this process sees is the rank's: each rank of a machine has its own. Where someone has chosen
+/// what the process sees (CUDA_VISIBLE_DEVICES; srun --gpus-per-task), a single GPU is the one meant for this rank.
+int64_t gpu_index(const World& world, int64_t count, bool chosen);
+
 /// "CPU, 2 threads, float32, deterministic", or the GPU's name in place of the threads; after "4 ranks, each on " if there are
 /// several.
 std::string describe(const Numerics& numerics);

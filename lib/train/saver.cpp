@@ -4,6 +4,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "lib/util/error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
@@ -35,12 +36,20 @@ void Saver::begin() {
   auto snapshot = training_snapshot(config_, trainer_, model_, optimizer_, comm_);
   const auto copied = copy_to_host(snapshot.slices);
   const double stall_ms = ms_since(start);
+  step_ = trainer_.steps();
+  busy_ = true;
   std::packaged_task<void(std::stop_token)> write(
       [this, snapshot = std::move(snapshot), copied, stall_ms](std::stop_token stop) {
+        const auto device = model_.device();
+        c10::impl::VirtualGuardImpl(device.type()).setDevice(device);  // or a call to CUDA would take up memory on GPU 0
         const auto begun = Clock::now();
         if (copied) copied->synchronize();
-        const auto path = write_snapshot(run_dir_, config_.checkpoint, snapshot,
-                                         {comm_.rank(), comm_.world(), [&] { comm_.barrier_beside(stop); }});
+        const auto meet = [&] {
+          busy_ = false;
+          comm_.barrier_beside(stop);
+          busy_ = true;
+        };
+        const auto path = write_snapshot(run_dir_, config_.checkpoint, snapshot, {comm_.rank(), comm_.world(), meet});
         log_info(fmt::format("{}: saved in {} beside the training, which stood still for {:.0f} ms", path,
                              format_duration(ms_since(begun) / 1000), stall_ms));
       });
@@ -78,19 +87,32 @@ void Saver::check() {
   if (written_.valid() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) written_.get();
 }
 
-bool Saver::all_done() {
+Saver::Progress Saver::progress() {
   check();
-  auto pending =
-      at::full({1}, static_cast<int64_t>(written_.valid()), at::TensorOptions().dtype(at::kLong).device(model_.device()));
-  comm_.all_reduce(pending);
-  return pending.item<int64_t>() == 0;
+  const bool pending = written_.valid(), busy = pending && busy_;
+  auto votes = at::tensor({static_cast<int64_t>(pending), static_cast<int64_t>(busy)}).to(model_.device());
+  comm_.all_reduce(votes);
+  votes = votes.cpu();
+  return {votes[0].item<int64_t>() == 0, busy && votes[1].item<int64_t>() < comm_.world()};
 }
 
 void Saver::finish() {
   if (!under_way_) return;
   // By collectives, not by waiting for the thread: a rank that stops meanwhile is noticed.
-  while (!all_done()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  auto in_time = Clock::now();  // when this rank last was no later than the others
+  for (auto now = progress(); !now.all_done; now = progress()) {
+    if (!now.late) in_time = Clock::now();
+    if (ms_since(in_time) > 1000 * config_.parallel.timeout_s) give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   under_way_ = false;
+}
+
+void Saver::give_up() {
+  writer_.detach();  // it hangs in a call to the system; the process ends without it
+  fail(
+      "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
+      comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s);
 }
 
 }  // namespace scatterlm

@@ -1,6 +1,7 @@
 #pragma once
 #include <c10/core/Event.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -22,7 +23,7 @@ class Saver {
   void save();
   /// Once a step: throws what has gone wrong in this rank's thread.
   void check();
-  /// Returns when what was begun is on disk.
+  /// Returns when what was begun is on disk. Throws Error on a rank that others have waited for longer than parallel.timeout_s.
   void finish();
 
   /// How long training stood still for saving since the last call.
@@ -32,7 +33,12 @@ class Saver {
   void begin();
   /// Copies of the slices in host memory, complete when the event is over; no event: complete.
   std::shared_ptr<c10::Event> copy_to_host(std::vector<TensorSlice>& slices);
-  bool all_done();
+  struct Progress {
+    bool all_done;  ///< on all ranks
+    bool late;      ///< this rank still works while another one waits for it
+  };
+  Progress progress();
+  [[noreturn]] void give_up();
 
   std::string run_dir_;
   const Config& config_;
@@ -40,8 +46,10 @@ class Saver {
   nn::Model& model_;
   AdamW& optimizer_;
   Comm& comm_;
-  std::vector<at::Tensor> host_;  ///< one a slice, used again by every save
-  bool under_way_ = false;        ///< on some rank
+  std::vector<at::Tensor> host_;    ///< one a slice, used again by every save
+  bool under_way_ = false;          ///< on some rank
+  int64_t step_ = 0;                ///< of what is under way
+  std::atomic<bool> busy_ = false;  ///< the thread does not wait for those of other ranks
   double stall_ms_ = 0;
   std::future<void> written_;
   std::jthread writer_;

@@ -22,6 +22,8 @@ TABLE = [
     ("launch train x.yaml", "--nproc-per-node is required; scatterlm launch --help says more"),
     ("launch -n 0 train x.yaml", "--nproc-per-node: got '0', must be from 1 to 1024; scatterlm launch --help says more"),
     ("launch -n 2 trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, checkpoint, config, bench, compare, doctor"),
+    ("launch -n 2 eval runs/a", "scatterlm launch starts train and doctor; eval does not share its work among ranks, so run it alone: scatterlm eval"),
+    ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
     ("launch -n 2 --nnodes 2 train x.yaml", "--nnodes 2 needs --master-addr and --master-port: where the launcher of node 0 waits for the others"),
     ("launch -n 2 --nnodes 2 --node-rank 2 train x.yaml", "--node-rank: got 2, must be below --nnodes 2"),
     ("doctor comm", "one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm"),

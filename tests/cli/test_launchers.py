@@ -1,7 +1,10 @@
 """However ranks are started, they find each other, or say in bounded time what is missing or different."""
 import os
+import pathlib
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -89,6 +92,35 @@ def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
     result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(0, 3, free_port))
     assert result.returncode == 1
     assert "2 of 3 ranks (started by torchrun) did not come within 1 s (parallel.start_timeout_s): 1, 2" in result.stderr
+
+
+def connections(port):
+    """To this port of this machine."""
+    lines = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return sum(line[1].endswith(f":{port:04X}") and line[3] == "01" for line in lines)  # local address, established
+
+
+@pytest.mark.parametrize("connected", [1, 2])
+def test_rank_0_that_stops_while_ranks_meet_is_named(binary, tiny_config, free_port, connected):
+    """No launcher and no watchdog is there yet. Rank 1 connects to the stopped rank 0, or already waits for rank 2."""
+    def start(rank):
+        return start_ranks(binary, [rank_environment(rank, 3, free_port)], [[tiny_config, "--set", "parallel.start_timeout_s=2"]])[0]
+
+    ranks = [start(0)] if connected == 1 else [start(0), start(1)]
+    try:
+        deadline = time.monotonic() + 30
+        while connections(free_port) < connected:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        ranks[0].send_signal(signal.SIGSTOP)
+        ranks[1:] = ranks[1:] or [start(1)]
+        _, error = ranks[1].communicate(timeout=20)
+        assert ranks[1].returncode == 70, error
+        assert f"rank 1: rank 0 at 127.0.0.1:{free_port} does not answer within 4 s (parallel.start_timeout_s, and 2)" in error
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 def test_ranks_that_do_not_share_the_run_folder_are_refused(scatterlm, binary, tiny_config, tmp_path, free_port):

@@ -94,6 +94,21 @@ TEST_CASE("Slurm: the first node, the job's port, the step's tasks before the jo
   REQUIRE(find_world(with(kSlurm, alone)).size == 1);
 }
 
+TEST_CASE("Slurm: how many tasks this node has, with and without --ntasks-per-node") {
+  const auto plain = with(kSlurm, {{"SLURM_NTASKS_PER_NODE", "unset"}});
+  const auto local_size = [&](const Environment& changes) { return find_world(with(plain, changes)).local_size; };
+  REQUIRE(local_size({{"SLURM_NNODES", "1"}}) == 16);
+  REQUIRE(local_size({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_NNODES", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "16"}}) == 16);
+  const auto of_node = [&](const char* list, const char* node) {
+    return local_size({{"SLURM_NNODES", "4"}, {"SLURM_STEP_TASKS_PER_NODE", list}, {"SLURM_NODEID", node}});
+  };
+  REQUIRE(of_node("8(x2)", "1") == 8);
+  REQUIRE(of_node("4,2(x3),6", "0") == 4);
+  REQUIRE(of_node("4,2(x3),6", "3") == 2);
+  REQUIRE(of_node("4,2(x3),6", "4") == 6);
+  REQUIRE(local_size({{"SLURM_NNODES", "2"}}) == 2);  // nobody says: at least the tasks up to this one
+}
+
 TEST_CASE("torchrun's variables count before Open MPI's, and those before Slurm's") {
   REQUIRE(find_world(with(kTorchrun, kOpenMpi)).size == 8);
   REQUIRE(find_world(with(kOpenMpi, kSlurm)).size == 2);
@@ -129,4 +144,12 @@ TEST_CASE("contradictions name the variable, its value and the way out") {
           "MASTER_PORT=99999 (set by torchrun): must be an integer from 1 to 65535");
   REQUIRE(text_of(with(kTorchrun, {{"MASTER_ADDR", ""}})).find("MASTER_ADDR is not set") == 0);
   REQUIRE(text_of(with(kSlurm, {{"SLURM_JOB_NODELIST", "unset"}})).find("SLURM_JOB_NODELIST is not set") == 0);
+  for (const char* list : {"8", "8(x1)", "1(x4)", "32(x2)", "eight(x2)", "x8(x2)"}) {
+    const Environment tasks = {{"SLURM_STEP_TASKS_PER_NODE", list}, {"SLURM_NODEID", "1"}};
+    REQUIRE(
+        text_of(with(kSlurm, tasks)) ==
+        fmt::format("SLURM_STEP_TASKS_PER_NODE={} (set by srun): does not say how many tasks node 1 has, task 1 of it among "
+                    "them; unset it to do without",
+                    list));
+  }
 }

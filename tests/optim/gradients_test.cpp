@@ -29,16 +29,18 @@ struct Twin final : Comm {
   Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
     calls.push_back(fmt::format("gather {}", full.numel()));
     full.narrow(0, shard.numel(), shard.numel()).copy_(shard);
-    return 0;
+    return kGather;
   }
-  void wait(Ticket) override {}
+  void wait(Ticket ticket) override { waits_for_gathers += ticket == kGather; }
+  static constexpr Ticket kGather = 7;
+  int waits_for_gathers = 0;
   std::vector<std::string> calls;
   at::ScalarType dtype = at::kFloat;
 };
 
 struct Fixture {
-  explicit Fixture(Comm& comm) {
-    for (const int64_t numel : {256, 512}) {
+  explicit Fixture(Comm& comm, const std::vector<int64_t>& numels = {256, 512}) {
+    for (const int64_t numel : numels) {
       auto& unit = *units.emplace_back(std::make_unique<Unit>("layer", at::kFloat));
       unit.param("a", {numel}, Init::zeros(), Decay::kYes);
       unit.allocate(comm);
@@ -81,6 +83,24 @@ TEST_CASE("a unit is reduced while the backward pass goes on, the last one first
     REQUIRE(is_all(gradients.reduced()[1].narrow(0, 0, 256), 2 * 5));
     REQUIRE(gradients.reduced()[1].numel() == (zero == 0 ? 512 : 256));
   }
+}
+
+TEST_CASE("zero 0 gathers while the backward pass goes on, and waits for it at the end") {
+  Twin comm;
+  Fixture f(comm, {256, 512, 768, 1024});
+  Gradients gradients({.zero = 0}, f.units, comm);
+  auto first = f.param(0).sum();
+  Calls before_first_unit;
+  int waits = -1;
+  first.register_hook([&](const at::Tensor&) {
+    before_first_unit = comm.calls;
+    waits = comm.waits_for_gathers;
+  });
+  gradients.begin_step();
+  backward(gradients, first + f.param(1).sum() + f.param(2).sum() + f.param(3).sum(), true);
+  REQUIRE(before_first_unit == Calls{"reduce 1024", "reduce 768", "gather 1024", "reduce 512"});
+  REQUIRE(waits == 0);
+  REQUIRE(comm.waits_for_gathers == 4);
 }
 
 TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no buffer in between: sums are the same") {

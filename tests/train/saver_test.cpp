@@ -11,7 +11,7 @@ using namespace scatterlm;
 namespace {
 
 /// One rank whose other thread waits until the gate is open.
-struct Gate final : Comm {
+struct Gate : Comm {
   int64_t rank() const override { return 0; }
   int64_t world() const override { return 1; }
   void all_reduce(at::Tensor) override {}
@@ -34,6 +34,19 @@ void make_async(Config& config) {
   config.checkpoint.async = true;
   config.model.router.balance = Balance::kBias;
 }
+
+/// Two ranks, of which this one hangs in its writing thread and the other one waits for it.
+struct Hanging final : Gate {
+  int64_t rank() const override {
+    while (std::this_thread::get_id() != main) std::this_thread::sleep_for(std::chrono::hours(1));
+    return 0;
+  }
+  int64_t world() const override { return 2; }
+  void all_reduce(at::Tensor votes) override {
+    if (votes.scalar_type() == at::kLong) votes[0] += 1;
+  }
+  std::thread::id main = std::this_thread::get_id();
+};
 
 struct Fixture {
   TinyRun run{make_async};
@@ -69,6 +82,7 @@ TEST_CASE("a save waits for the one before") {
   f.run.trainer->step();
   f.saver.save();
   f.run.trainer->step();
+  f.run.config.parallel.timeout_s = 0.02;  // it counts only while another rank waits for this one
   std::jthread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     f.gate.open = true;
@@ -88,6 +102,18 @@ TEST_CASE("what goes wrong beside the training is an error of the training") {
   std::ofstream(checkpoint_path(f.dir, 1)) << "a file where the folder should be";
   f.saver.save();
   REQUIRE_THROWS_WITH(f.saver.finish(), ContainsSubstring("step_00000001: cannot write: Not a directory"));
+}
+
+TEST_CASE("a rank that others wait for in vain gives up") {
+  auto& comm = *new Hanging;  // its thread is still there when the program ends
+  Fixture f;
+  f.run.config.parallel.timeout_s = 0.2;
+  f.run.trainer->step();
+  Saver saver(f.dir, f.run.config, *f.run.trainer, *f.run.model, *f.run.optimizer, comm);
+  saver.save();
+  REQUIRE_THROWS_WITH(saver.finish(),
+                      ContainsSubstring("rank 0 has not written its part of ") &&
+                          ContainsSubstring("step_00000001 within 0.2 s after another rank (parallel.timeout_s)"));
 }
 
 TEST_CASE("a run that ends by an error does not wait for other ranks, and leaves nothing unfinished") {
