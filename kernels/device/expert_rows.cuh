@@ -1,5 +1,7 @@
 // What stands in the arrays of ExpertRows before the first expert and behind the last.
 #pragma once
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "kernels/grouped_gemm.h"
