@@ -106,11 +106,12 @@ at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tenso
   check(x_TD, w1, w2, gates, routing, kind);
   check_bias("b1", bias.b1, is_gated(kind) ? "2F" : "F", w1);
   check_bias("b2", bias.b2, "D", w2);
+  const auto rows_TD = x_TD.contiguous(), weights = gates.contiguous();
 #ifdef SCATTERLM_KERNELS
-  if (kernels_take_moe_mlp(x_TD, w1, w2, routing, bias)) return moe_mlp_on_kernels(x_TD, w1, w2, gates, routing, kind, bias);
+  if (kernels_take_moe_mlp(rows_TD, w1, w2, routing, bias))
+    return moe_mlp_on_kernels(rows_TD, w1, w2, weights, routing, kind, bias);
 #endif
-  return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates.contiguous(), bias.b1, bias.b2, routing,
-                               static_cast<int64_t>(kind));
+  return MoeMlpFunction::apply(rows_TD, w1, w2, weights, bias.b1, bias.b2, routing, static_cast<int64_t>(kind));
 }
 
 }  // namespace scatterlm::ops

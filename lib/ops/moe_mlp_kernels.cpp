@@ -115,9 +115,9 @@ bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at
 at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                               const Routing& routing, Activation kind, const MoeMlpBias& bias) {
   const c10::DeviceGuard guard(x_TD.device());
-  return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), bias.b1, bias.b2, routing.sorted_R,
-                             routing.tokens_R, routing.inverse_R, routing.offsets_E1, routing.tiles_E3,
-                             TokenSlots(gates_TK.size(-1), routing.token_offsets_T1), static_cast<int64_t>(kind));
+  return KernelMoeMlp::apply(x_TD, w1, w2, gates_TK, bias.b1, bias.b2, routing.sorted_R, routing.tokens_R, routing.inverse_R,
+                             routing.offsets_E1, routing.tiles_E3, TokenSlots(gates_TK.size(-1), routing.token_offsets_T1),
+                             static_cast<int64_t>(kind));
 }
 
 }  // namespace scatterlm::ops

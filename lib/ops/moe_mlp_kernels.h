@@ -12,7 +12,7 @@ namespace scatterlm::ops {
 bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing,
                           const MoeMlpBias& bias);
 
-/// As moe_mlp(). Backward
+/// As moe_mlp(), of contiguous x and gates. Backward
 /// - keeps x and H only, 2TD + 4TKF bytes (gated), and writes dH over H, so it runs once; a second one throws;
 /// - puts the gradients of weights and biases where ExpertGemms::weight_gradient (expert_gemms.h) says.
 /// Nothing waits for the GPU; the same bits on every run.

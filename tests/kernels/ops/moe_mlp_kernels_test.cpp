@@ -60,6 +60,24 @@ TEST_CASE("moe_mlp on kernels: every activation", "[moe_mlp]") {
                               {.dtype = at::kBFloat16, .wide = {3}});
 }
 
+TEST_CASE("moe_mlp on kernels: x and gates that are not contiguous have the same bits", "[moe_mlp]") {
+  const auto c = cases()[2];
+  const auto op = op_for(c, Activation::kSwiglu);
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[3] = inputs[3].to(at::kFloat);
+  auto strided = inputs;
+  for (const int i : {0, 3}) strided[i] = inputs[i].t().contiguous();
+  const auto expected = test::run(op, inputs), actual = test::run(
+                                                   [&](const test::Tensors&x) {
+                                                     return op({x[0].t(), x[1], x[2], x[3].t()});
+                                                   },
+                                                   strided);
+  REQUIRE(at::equal(actual.value, expected.value));
+  for (const int i : {0, 3}) REQUIRE(at::equal(actual.grads[i].t(), expected.grads[i]));
+  for (const int i : {1, 2}) REQUIRE(at::equal(actual.grads[i], expected.grads[i]));
+}
+
 TEST_CASE("moe_mlp on kernels: gradients are added straight into fp32 buffers", "[moe_mlp]") {
   ops::assume_compute_capability(GENERATE(80, 90));
   const auto c = cases()[0];
