@@ -67,6 +67,7 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
 void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order, RowOrder out_order,
            const std::optional<at::Tensor>& gates_TK) {
   constexpr const char* kOp = "parallel_linear";
+  if (routing.token_offsets_T1.defined()) fail("[parallel_linear] takes no routing of token rounding: a token has K slots");
   const int64_t tokens = routing.num_tokens, rows = tokens * routing.top_k;
   const bool per_token = in_order == RowOrder::kToken && x.dim() == 2 && x.size(0) == tokens;
   if (x.dim() != 2 || (x.size(0) != rows && !per_token))

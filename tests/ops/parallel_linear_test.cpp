@@ -70,6 +70,10 @@ TEST_CASE("parallel_linear: errors", "[parallel_linear]") {
                       ContainsSubstring("gates need a result in token order"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kToken, c.gates().slice(0, 1)),
                       ContainsSubstring("gates must be [T=7, K=2], got [6, 2]"));
+  auto rounded = routing;
+  rounded.token_offsets_T1 = at::arange(8, at::kInt) * 2;
+  REQUIRE_THROWS_WITH(ops::parallel_linear(at::ones({7, 3}, at::kDouble), weight, rounded, kToken, kToken, c.gates()),
+                      ContainsSubstring("[parallel_linear] takes no routing of token rounding"));
 }
 
 TEST_CASE("parallel_linear: on a GPU", "[parallel_linear][.gpu]") {
