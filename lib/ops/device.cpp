@@ -18,11 +18,6 @@ const Gpu& gpu_of(const at::Tensor& x) { return gpus().at(static_cast<size_t>(x.
 
 bool has_kernels(const at::Tensor& x) { return x.is_cuda() && gpu_of(x).compute_capability >= 80; }
 
-bool kernels_can_load(const at::Tensor& x) {
-  return has_kernels(x) && x.is_contiguous() && x.size(-1) > 0 && x.size(-1) * x.element_size() % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
-}
-
 int compute_capability(const at::Tensor& x) {
   const int assumed = assumed_capability;
   return assumed ? assumed : static_cast<int>(gpu_of(x).compute_capability);
@@ -37,6 +32,5 @@ int num_sms(const at::Tensor& x) { return static_cast<int>(gpu_of(x).multiproces
 }  // namespace scatterlm::ops
 #else
 bool scatterlm::ops::has_kernels(const at::Tensor&) { return false; }
-bool scatterlm::ops::kernels_can_load(const at::Tensor&) { return false; }
 void scatterlm::ops::assume_compute_capability(int) {}
 #endif

@@ -10,7 +10,10 @@ namespace scatterlm::ops {
 bool has_kernels(const at::Tensor& x);
 
 /// Whether they can also load it 16 bytes at a time: contiguous, aligned, in rows of whole pieces.
-bool kernels_can_load(const at::Tensor& x);
+inline bool kernels_can_load(const at::Tensor& x) {
+  return has_kernels(x) && x.is_contiguous() && x.size(-1) > 0 && x.size(-1) * x.element_size() % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
 
 /// That of this tensor's GPU, 90 for 9.0: it decides between families of kernels.
 int compute_capability(const at::Tensor& x);
