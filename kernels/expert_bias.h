@@ -9,13 +9,13 @@
 
 namespace scatterlm::kernels {
 
-/// db[e] = sum over the rows m of e of scale[m] dy[m].
+/// db[e] = sum over the rows m of e of gates[sorted[m]] dy[m].
 struct ExpertBiasGradArgs {
   ExpertRows experts;
   const void* dy;            ///< bf16 [R, n], or [rows, n] with dy_rows
   const int32_t* dy_rows_R;  ///< row of dy that is row m; nullptr: m
-  const float* gates;        ///< fp32, one per slot; nullptr: scale is 1
-  const int32_t* sorted_R;   ///< slot of row m, whose gate is the scale; unused without gates
+  const float* gates;        ///< fp32, one per slot; nullptr: 1 for all
+  const int32_t* sorted_R;   ///< slot of row m; unused without gates
   int64_t n;
   void* db;            ///< [E, n]
   WgradOutput output;  ///< type of db

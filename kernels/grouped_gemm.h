@@ -11,6 +11,10 @@
 // At most 32 rows, as when a model generates, need none of this but the weights of their experts, read once at full speed: both
 // forward functions then take a kernel of their own on every GPU (grouped_gemm/few_rows.cu).
 //
+// A bias is the business of the weight's policy (WeightAsStored::add_bias), which adds it to the fp32 sums before the epilogue
+// rounds them. A scale of rows is none of the products': gates of a sum of rows are applied beside memory traffic that is there
+// anyway, by gather_sum.cu forward, gated_rows.cu and the epilogue of grouped_gemm_activation_bwd backward.
+//
 // Widths are multiples of 8 and pointers of 16 bytes, the unit of copies; any E, R, empty experts included.
 // Every function enqueues one kernel and throws KernelError if it cannot. Kernels over the same ExpertRows must not run at
 // once: they share counters.
@@ -58,7 +62,7 @@ struct GroupedGemmArgs {
   int compute_capability;             ///< kHopper, or any other from 80 on
   const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
   bool few_rows_kernel = true;        ///< false: few rows take the kernels of many too
-  const void* bias = nullptr;         ///< bf16, one row for each expert, added before C is rounded. Forward only.
+  const void* bias = nullptr;  ///< bf16, one row for each expert, added before C is rounded. Forward only: others refuse it.
 };
 
 /// b [E, n, k], bias [E, n] -> c [R, n] bf16: c = a b[e]^T + bias[e]. (For rows named by c_rows, c may have more rows; the

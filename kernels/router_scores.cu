@@ -33,10 +33,10 @@ struct BwdParams {
   RouterScoresBwd grad;
 };
 
-/// Orders as the numbers do; 0 is left for what is taken or not there, NaN stands lowest.
+/// Orders as the numbers do, with NaN above all of them; 0 is left for what is taken or not there.
 __device__ uint32_t ordered_key(float x) {
-  if (x != x) return 1;
-  const uint32_t bits = float_bits(x);
+  if (x != x) return ~0u;
+  const uint32_t bits = float_bits(x + 0.0f);  // -0 becomes 0
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 

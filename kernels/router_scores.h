@@ -24,7 +24,7 @@ struct RouterScoresFwd {
   const float* bias_E;    ///< added to what is selected by; nullptr: selection by the logits
   bool select_by_logits;  ///< with a bias: by logit + bias, otherwise by score + bias
   float* gates_TK;        ///< [T, K]
-  int32_t* ids_TK;        ///< [T, K] descending, ties to the lower index; NaN comes last
+  int32_t* ids_TK;        ///< [T, K] descending, NaN above infinity, ties to the lower index
   int32_t* counts_E;      ///< [E]
   float* prob_sum_E;      ///< [E] sums over t of P, or of q / (sum q + 1e-20)
   float* lse_sq_sum;      ///< [1] sum over t of logsumexp(z)^2

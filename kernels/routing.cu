@@ -16,7 +16,7 @@ namespace scatterlm::kernels {
 namespace {
 
 constexpr const char* kOp = "routing";
-constexpr int kMaxExperts = 4096, kMaxPieces = 128, kWarps = 8;
+constexpr int kMaxPieces = 128, kWarps = 8;
 
 struct RoutingParams {
   RoutingArgs args;
@@ -145,8 +145,8 @@ int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts) {
 }
 
 void make_routing(const RoutingArgs& args, cudaStream_t stream) {
-  if (args.num_experts < 1 || args.num_experts > kMaxExperts)
-    throw KernelError("[routing] num_experts must be 1.." + std::to_string(kMaxExperts) + ", got " +
+  if (args.num_experts < 1 || args.num_experts > kMaxRoutingExperts)
+    throw KernelError("[routing] num_experts must be 1.." + std::to_string(kMaxRoutingExperts) + ", got " +
                       std::to_string(args.num_experts));
   if (args.num_rows >= int64_t{1} << 31)
     throw KernelError("[routing] T*K must be below 2^31, got " + std::to_string(args.num_rows));

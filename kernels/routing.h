@@ -6,12 +6,15 @@
 
 namespace scatterlm::kernels {
 
+/// Most experts: nine counters of each fit the shared memory of a block.
+constexpr int64_t kMaxRoutingExperts = 4096;
+
 /// Slot i = t K + j of token t. All int32. Rows of one expert ascend in slot.
 struct RoutingArgs {
   const int32_t* ids_R;  ///< [R] expert of each slot, in 0..E-1 (not checked)
   int64_t num_rows;      ///< R = T K, below 2^31
   int64_t top_k;         ///< K
-  int64_t num_experts;   ///< E, at most 4096
+  int64_t num_experts;   ///< E, at most kMaxRoutingExperts
   int32_t* sorted_R;     ///< [R] slot of row m
   int32_t* tokens_R;     ///< [R] token of row m: sorted / K
   int32_t* inverse_R;    ///< [R] row of slot i
@@ -22,7 +25,8 @@ struct RoutingArgs {
 
 int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts);
 
-/// Two launches: counts of pieces of the slots, then the place of each slot. No atomic order enters: the same bits always.
+/// Two launches, counts of pieces of the slots and then the place of each slot; one, without counts beforehand, up to 1024
+/// slots. No atomic order enters: the same bits always.
 void make_routing(const RoutingArgs& args, cudaStream_t stream);
 
 }  // namespace scatterlm::kernels

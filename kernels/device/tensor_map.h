@@ -14,7 +14,9 @@ enum class MapType { kBf16, kFp32 };
 CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::initializer_list<int64_t> dims,
                        std::initializer_list<int64_t> strides, std::initializer_list<int> box);
 
-/// Rows [row, row + v) of a bf16 matrix [rows, columns] as the box of 64 rows at (x, 64 - v, row + v): see epilogue.cuh.
+/// Rows [row, row + v) of a bf16 matrix [rows, columns] as the box of 64 rows at (x, 64 - v, row + v): see epilogue.cuh. From 8
+/// columns on: cuda.h's sketch of the rules lets no stride, here 16 bytes, be less than a dimension, here 64, nor two strides
+/// be equal, but the driver takes both and Hopper does it right (the tests' smallest widths, on an H200).
 CUtensorMap shifted_rows_map(const char* op, const void* data, int64_t rows, int64_t columns);
 
 /// The same of [rows, halves, columns]: the box of 64 rows of one half at (x, half, 64 - v, row + v).

@@ -15,8 +15,9 @@ void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activat
   check_operand(kOp, "b", args.b, args.n);
   check_operand(kOp, "h", outputs.h, args.n);
   check_operand(kOp, "act_gated", outputs.act_gated, args.n);
-  if (!args.a_rows_R) throw KernelError("[grouped_gemm_activation_bwd] rows of a must be named by a_rows");
+  refuse_bias(kOp, args);
   if (args.experts.num_rows == 0) return;
+  if (!args.a_rows_R) throw KernelError("[grouped_gemm_activation_bwd] rows of a must be named by a_rows");
   if (args.compute_capability != kHopper) return portable::activation_bwd(args, activation, outputs, stream);
   with_activation(activation, [&](auto policy) {
     using Policy = decltype(policy);

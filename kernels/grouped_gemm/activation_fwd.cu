@@ -11,8 +11,8 @@ void grouped_gemm_activation_fwd(const GroupedGemmArgs& args, Activation activat
   check_operand(kOp, "h", h, args.n);
   check_operand(kOp, "act", act, args.n);
   check_operand(kOp, "bias", args.bias, args.n);
-  if (!args.a_rows_R) throw KernelError("[grouped_gemm_activation_fwd] rows of a must be named by a_rows");
   if (args.experts.num_rows == 0) return;
+  if (!args.a_rows_R) throw KernelError("[grouped_gemm_activation_fwd] rows of a must be named by a_rows");
   if (few_rows::take(args)) return few_rows::activation_fwd(args, activation, h, act, stream);
   if (args.compute_capability != kHopper) return portable::activation_fwd(args, activation, h, act, stream);
   with_activation(activation, [&](auto policy) {

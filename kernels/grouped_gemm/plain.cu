@@ -44,6 +44,7 @@ void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream)
 void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
   constexpr const char* kOp = "grouped_gemm_dgrad";
   check(kOp, args, c);
+  refuse_bias(kOp, args);
   if (args.experts.num_rows == 0) return;
   if (args.compute_capability != kHopper) return portable::dgrad(args, c, stream);
   run<WeightTransposed>(kOp, args, weight_transposed(kOp, args), c, stream);

@@ -1,6 +1,7 @@
 // From the arguments of a grouped GEMM over rows to a launch.
 #pragma once
 #include <algorithm>
+#include <string>
 
 #include "kernels/device/launch.cuh"
 #include "kernels/device/operand.h"
@@ -9,6 +10,11 @@
 #include "kernels/grouped_gemm/rows_kernel.cuh"
 
 namespace scatterlm::kernels {
+
+/// Of products of backward: WeightTransposed adds none.
+inline void refuse_bias(const char* op, const GroupedGemmArgs& args) {
+  if (args.bias) throw KernelError("[" + std::string(op) + "] takes no bias: only forward products add one");
+}
 
 template <class Weight, class Loader, class Epilogue>
 void launch_rows(const char* op, const GroupedGemmArgs& args, const CUtensorMap& b, int columns_per_tile,

@@ -9,14 +9,14 @@ namespace {
 /// Where the gradient of a parameter goes.
 struct Destination {
   explicit Destination(const at::Tensor& parameter)
-      : in_place(parameter.is_leaf() && parameter.grad().defined() && parameter.grad().scalar_type() == at::kFloat &&
-                 parameter.grad().is_contiguous()),
+      : in_place(parameter.is_leaf() && parameter.grad().defined() && parameter.grad().is_contiguous() &&
+                 (parameter.grad().scalar_type() == at::kFloat || parameter.grad().scalar_type() == at::kBFloat16)),
         gradient(in_place ? parameter.grad() : at::empty_like(parameter)) {}
 
   /// Tells args.output and args.update; returns the memory.
   template <class Args>
   void* describe(Args& args) const {
-    args.output = in_place ? kernels::WgradOutput::kFp32 : kernels::WgradOutput::kBf16;
+    args.output = gradient.scalar_type() == at::kFloat ? kernels::WgradOutput::kFp32 : kernels::WgradOutput::kBf16;
     args.update = in_place ? kernels::WgradUpdate::kAdd : kernels::WgradUpdate::kStore;
     return gradient.mutable_data_ptr();
   }

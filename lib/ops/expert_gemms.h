@@ -8,11 +8,7 @@
 
 namespace scatterlm::ops {
 
-/// Rows below 64 bytes would break a rule of tensor maps: no stride of a shifted map (kernels/grouped_gemm/epilogue.cuh) may be
-/// less than its 64 rows.
-inline bool kernels_take(const at::Tensor& x) {
-  return kernels_can_load(x) && x.scalar_type() == at::kBFloat16 && x.size(-1) >= 32;
-}
+inline bool kernels_take(const at::Tensor& x) { return kernels_can_load(x) && x.scalar_type() == at::kBFloat16; }
 
 /// The routing as the kernels see it, and where they run.
 struct ExpertGemms {
@@ -28,7 +24,7 @@ struct ExpertGemms {
   }
 
   /// dW of `weight` [E, m, n] from args.a and args.b. Undefined if it was added straight into the gradient of the weight: that
-  /// of a leaf whose gradient is there already, in fp32; its post-accumulate hook runs as ever.
+  /// of a leaf whose gradient is there already, in fp32 or bf16; its post-accumulate hook runs as ever.
   at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
 
   /// The same for db of `bias` [E, n] from args.dy, rows and gates.

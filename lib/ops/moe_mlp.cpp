@@ -7,6 +7,7 @@
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
 #include "lib/ops/moe_mlp_kernels.h"
+#include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
@@ -81,10 +82,16 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
   if (w1.scalar_type() != x_TD.scalar_type() || w2.scalar_type() != x_TD.scalar_type())
     fail("[moe_mlp] weights must be {} as x, got {} and {}", c10::toString(x_TD.scalar_type()), c10::toString(w1.scalar_type()),
          c10::toString(w2.scalar_type()));
+  const auto here = [&](const char* name, const at::Tensor& input) { check_same_device("moe_mlp", x_TD, name, input); };
+  here("w1", w1);
+  here("w2", w2);
+  here("gates", gates);
+  here("routing", routing.sorted_R);
 }
 
 void check_bias(const char* name, const std::optional<at::Tensor>& bias, const char* width, const at::Tensor& weight) {
   if (!bias) return;
+  check_same_device("moe_mlp", weight, name, *bias);
   if (bias->dim() != 2 || bias->size(0) != weight.size(0) || bias->size(1) != weight.size(1))
     fail("[moe_mlp] {} must be [E={}, {}={}], got {}", name, weight.size(0), width, weight.size(1), shape_of(*bias));
   if (bias->scalar_type() != weight.scalar_type())
@@ -99,11 +106,12 @@ at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tenso
   check(x_TD, w1, w2, gates, routing, kind);
   check_bias("b1", bias.b1, is_gated(kind) ? "2F" : "F", w1);
   check_bias("b2", bias.b2, "D", w2);
+  const auto rows_TD = x_TD.contiguous(), weights = gates.contiguous();
 #ifdef SCATTERLM_KERNELS
-  if (kernels_take_moe_mlp(x_TD, w1, w2, routing, bias)) return moe_mlp_on_kernels(x_TD, w1, w2, gates, routing, kind, bias);
+  if (kernels_take_moe_mlp(rows_TD, w1, w2, routing, bias))
+    return moe_mlp_on_kernels(rows_TD, w1, w2, weights, routing, kind, bias);
 #endif
-  return MoeMlpFunction::apply(x_TD.contiguous(), w1, w2, gates.contiguous(), bias.b1, bias.b2, routing,
-                               static_cast<int64_t>(kind));
+  return MoeMlpFunction::apply(rows_TD, w1, w2, weights, bias.b1, bias.b2, routing, static_cast<int64_t>(kind));
 }
 
 }  // namespace scatterlm::ops

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 
 #include "kernels/expert_bias.h"
 #include "kernels/gather_sum.h"
@@ -22,7 +23,7 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
                             const at::Tensor& w2, const at::Tensor& gates_TK, const std::optional<at::Tensor>& b1,
                             const std::optional<at::Tensor>& b2, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
                             const at::Tensor& inverse_R, const at::Tensor& offsets_E1, const at::Tensor& tiles_E3,
-                            const TokenSlots& slots, int64_t kind) {
+                            const TokenSlots& slots, int64_t kind, bool keeps_h) {
     const int64_t rows = tokens_R.size(0), width = w2.size(2);
     const ExpertGemms gemms(x_TD, offsets_E1, tiles_E3, rows);
     const auto* tokens = tokens_R.const_data_ptr<int32_t>();
@@ -35,7 +36,8 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
     ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3, slots.offsets_T1,
                             b1.value_or(at::Tensor()), b2.value_or(at::Tensor())});
     ctx->saved_data["kind"] = kind;
-    ctx->saved_data["h"] = std::move(h);
+    if (keeps_h) ctx->saved_data["h"] = h;
+    h.reset();  // otherwise its memory is free for the rows of the down projection
     auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
     kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
     return gather_sum(y_RD, inverse_R, slots, gates_TK);
@@ -68,8 +70,9 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
          partial.size(1), dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr},
         gemms.stream);
     at::Tensor dw1, dw2, db1, db2, dx_TD;
-    if (b1.defined()) db1 = gemms.bias_gradient(b1, {.dy = h.const_data_ptr()});
-    if (b2.defined())
+    const size_t b1_edge = 4, b2_edge = b1_edge + (b1.defined() ? 1 : 0);  // LibTorch gives an absent optional no number
+    if (b1.defined() && ctx->needs_input_grad(b1_edge)) db1 = gemms.bias_gradient(b1, {.dy = h.const_data_ptr()});
+    if (b2.defined() && ctx->needs_input_grad(b2_edge))
       db2 = gemms.bias_gradient(b2, {.dy = do_TD.const_data_ptr(),
                                      .dy_rows_R = tokens,
                                      .gates = gates_TK.const_data_ptr<float>(),
@@ -85,7 +88,7 @@ class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
       h.reset();
       dx_TD = gather_sum(dx_RD, inverse_R, {gates_TK.size(-1), saved[9]});
     }
-    return {dx_TD, dw1, dw2, dgates_TK, db1, db2, {}, {}, {}, {}, {}, {}, {}};
+    return {dx_TD, dw1, dw2, dgates_TK, db1, db2, {}, {}, {}, {}, {}, {}, {}, {}};
   }
 
  private:
@@ -115,9 +118,10 @@ bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at
 at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
                               const Routing& routing, Activation kind, const MoeMlpBias& bias) {
   const c10::DeviceGuard guard(x_TD.device());
-  return KernelMoeMlp::apply(x_TD.contiguous(), w1, w2, gates_TK.contiguous(), bias.b1, bias.b2, routing.sorted_R,
-                             routing.tokens_R, routing.inverse_R, routing.offsets_E1, routing.tiles_E3,
-                             TokenSlots(gates_TK.size(-1), routing.token_offsets_T1), static_cast<int64_t>(kind));
+  const bool keeps_h = torch::autograd::compute_requires_grad(x_TD, w1, w2, gates_TK, bias.b1, bias.b2);
+  return KernelMoeMlp::apply(x_TD, w1, w2, gates_TK, bias.b1, bias.b2, routing.sorted_R, routing.tokens_R, routing.inverse_R,
+                             routing.offsets_E1, routing.tiles_E3, TokenSlots(gates_TK.size(-1), routing.token_offsets_T1),
+                             static_cast<int64_t>(kind), keeps_h);
 }
 
 }  // namespace scatterlm::ops

@@ -6,6 +6,7 @@
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
 #include "lib/ops/parallel_linear_kernels.h"
+#include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
 #include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
@@ -65,6 +66,8 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
 
 void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order, RowOrder out_order,
            const std::optional<at::Tensor>& gates_TK) {
+  constexpr const char* kOp = "parallel_linear";
+  if (routing.token_offsets_T1.defined()) fail("[parallel_linear] takes no routing of token rounding: a token has K slots");
   const int64_t tokens = routing.num_tokens, rows = tokens * routing.top_k;
   const bool per_token = in_order == RowOrder::kToken && x.dim() == 2 && x.size(0) == tokens;
   if (x.dim() != 2 || (x.size(0) != rows && !per_token))
@@ -75,7 +78,10 @@ void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing
   if (weight.scalar_type() != x.scalar_type())
     fail("[parallel_linear] weight must be {} as x, got {}", c10::toString(x.scalar_type()),
          c10::toString(weight.scalar_type()));
+  check_same_device(kOp, x, "weight", weight);
+  check_same_device(kOp, x, "routing", routing.sorted_R);
   if (!gates_TK) return;
+  check_same_device(kOp, x, "gates", *gates_TK);
   if (out_order != RowOrder::kToken) fail("[parallel_linear] gates need a result in token order");
   if (gates_TK->dim() != 2 || gates_TK->size(0) != tokens || gates_TK->size(1) != routing.top_k)
     fail("[parallel_linear] gates must be [T={}, K={}], got {}", tokens, routing.top_k, shape_of(*gates_TK));

@@ -13,6 +13,7 @@ enum class RowOrder { kToken, kExpert };  ///< "scattered" and "grouped" of Scat
 ///   Y[out(m)] = W[expert(m)] X[in(m)]     in(m) = sorted[m] / k (kToken) or m (kExpert), out(m) = sorted[m] or m
 /// x: kToken [T, N_in] (k = K: every token feeds its K slots) or [R, N_in] in slot order (k = 1); kExpert [R, N_in].
 /// weight [E, N_out, N_in]. Result [R, N_out] in out_order; with gates_TK (needs out_order kToken) the weighted sum [T, N_out].
+/// A routing of token_rounding() is refused.
 /// Backward is written by hand: no cached gated output, dp through <dO W, x> (MoA form of section 4 in Guo et al., 2512.14080).
 at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
                            RowOrder out_order, const std::optional<at::Tensor>& gates_TK = {});

@@ -19,7 +19,7 @@ struct RouterOptions {
 struct RouterOutput {
   at::Tensor logits_TE;   ///< fp32 (fp64 of fp64), differentiable
   at::Tensor gates_TK;    ///< likewise
-  at::Tensor ids_TK;      ///< int32, descending by selection score, ties to the lower index
+  at::Tensor ids_TK;      ///< int32, descending by selection score, NaN above infinity, ties to the lower index
   at::Tensor counts_E;    ///< int32, how many tokens chose e
   at::Tensor prob_sum_E;  ///< fp32, differentiable: sum over t of P[t,e] (softmax; sigmoid: q / sum q)
   at::Tensor lse_sq_sum;  ///< fp32 scalar, differentiable: sum over t of logsumexp(z_t)^2
@@ -27,7 +27,8 @@ struct RouterOutput {
 
 /// logits z = x_TD weight_ED^T with fp32 accumulation, kept fp32; selection in fp32 by score + bias_E (bias-balanced selection,
 /// 2408.15664), gates from the score alone. Without a bias the logits themselves are compared: same order as their scores, but
-/// free of ties by rounding. NaN logits give valid ids. Fedus et al., 2101.03961 (losses); Zoph et al., 2202.08906 (z-loss).
+/// free of ties by rounding. NaN logits give valid ids and are chosen first, so they show in the gates. Fedus et al.,
+/// 2101.03961 (losses); Zoph et al., 2202.08906 (z-loss).
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options);
 

@@ -4,6 +4,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <bit>
+
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/device.h"
 #include "lib/ops/router_options.h"
@@ -96,22 +98,31 @@ struct TokenScores {
   A probability(int64_t e) const { return sigmoid() ? q[e] / q_sum : p[e]; }
 };
 
-/// ids of the K largest scores in descending order, ties to the lower index; NaN counts as the largest. Each next one is the
-/// largest behind the last one in that order, so nothing is marked or moved.
+/// Integers that order as the numbers do, NaN above all of them.
 template <class A>
-void choose(const A* scores, int64_t num_experts, int64_t top_k, int32_t* ids) {
-  constexpr A kInfinity = std::numeric_limits<A>::infinity();
-  const auto key = [&](int64_t e) { return std::isnan(scores[e]) ? kInfinity : scores[e]; };
-  A last_key = kInfinity;
+using Key = std::conditional_t<sizeof(A) == 4, int32_t, int64_t>;
+
+template <class A>
+Key<A> ordered_key(A x) {
+  constexpr auto kHighest = std::numeric_limits<Key<A>>::max();
+  if (std::isnan(x)) return kHighest;
+  const auto bits = std::bit_cast<Key<A>>(x + A(0));  // -0 becomes 0
+  return bits < 0 ? bits ^ kHighest : bits;
+}
+
+/// ids of the K largest keys in descending order, ties to the lower index. Each next one is the largest behind the last one in
+/// that order, so nothing is marked or moved.
+template <class K>
+void choose(const std::vector<K>& keys, int64_t top_k, int32_t* ids) {
+  const auto num_experts = static_cast<int64_t>(keys.size());
+  K last_key = std::numeric_limits<K>::max();
   int64_t last = -1;
   for (int64_t j = 0; j < top_k; ++j) {
     int64_t best = -1;
-    for (int64_t e = 0; e < num_experts; ++e) {
-      const A k = key(e);
-      if ((k < last_key || (k == last_key && e > last)) && (best < 0 || k > key(best))) best = e;
-    }
+    for (int64_t e = 0; e < num_experts; ++e)
+      if ((keys[e] < last_key || (keys[e] == last_key && e > last)) && (best < 0 || keys[e] > keys[best])) best = e;
     ids[j] = static_cast<int32_t>(best);
-    last_key = key(best);
+    last_key = keys[best];
     last = best;
   }
 }
@@ -133,14 +144,14 @@ void scores_fwd(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bi
     A* prob_sum = prob_sum_BE.template mutable_data_ptr<A>() + block * num_experts;
     A& lse_sq = lse_sq_B.template mutable_data_ptr<A>()[block];
     TokenScores<A> token(num_experts, options);
-    std::vector<A> selection(num_experts);
+    std::vector<Key<A>> keys(num_experts);
     for (int64_t t = first; t < last; ++t) {
       const A* z = logits + t * num_experts;
       int32_t* chosen = ids + t * top_k;
       token.set_scores(z);
       const A* scores = options.topk_before_softmax || !bias ? z : (token.sigmoid() ? token.q : token.p).data();
-      for (int64_t e = 0; e < num_experts; ++e) selection[e] = bias ? scores[e] + bias[e] : scores[e];
-      choose(selection.data(), num_experts, top_k, chosen);
+      for (int64_t e = 0; e < num_experts; ++e) keys[e] = ordered_key(bias ? scores[e] + bias[e] : scores[e]);
+      choose(keys, top_k, chosen);
       token.set_gates(z, chosen);
       for (int64_t j = 0; j < top_k; ++j) {
         gates[t * top_k + j] = token.gates[j] * A(options.routed_scaling_factor);

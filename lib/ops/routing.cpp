@@ -81,14 +81,16 @@ Routing ref::make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
 Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
   if (ids_TK.dim() != 2 || ids_TK.scalar_type() != at::kInt)
     fail("[routing] ids must be int32 [T, K], got {} {}", c10::toString(ids_TK.scalar_type()), shape_of(ids_TK));
+  if (ids_TK.size(1) < 1) fail("[routing] every token needs an expert at least, got ids {}", shape_of(ids_TK));
   if (num_experts < 1) fail("[routing] num_experts must be positive, got {}", num_experts);
   Routing routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts};
 #ifdef SCATTERLM_KERNELS
-  if (has_kernels(ids_TK)) {
+  if (has_kernels(ids_TK) && num_experts <= kernels::kMaxRoutingExperts) {
     sort_slots_on_gpu(ids_TK.contiguous(), routing);
     return routing;
   }
 #endif
+  // Without tiles_E3, so that ops take their plain paths too.
   if (!ids_TK.is_cpu()) return ref::make_routing(ids_TK, num_experts);
   sort_slots(ids_TK.contiguous(), routing);
   return routing;

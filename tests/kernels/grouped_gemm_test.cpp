@@ -102,6 +102,7 @@ TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
     if (!written[i / w.n]) REQUIRE(actual[i] == 0xFFFF);
 }
 
+/// Of several blocks only on a GPU: see emulated/machine.h.
 TEST_CASE("grouped_gemm: the same bits on any number of blocks, twice", KERNEL_TAGS) {
   const int capability = GENERATE(from_range(kFamilies));
   const auto experts = expert_tables()[0];
@@ -124,6 +125,19 @@ TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
     const auto actual = run(grouped_gemm_fwd, experts, w, in, 2, capability);
     REQUIRE((experts.num_rows() == 0 || rounding_errors(actual, expected) < 1.2));
   }
+}
+
+TEST_CASE("grouped_gemm: backward products refuse a bias", KERNEL_TAGS) {
+  const Experts experts({4});
+  const DeviceExperts device(experts);
+  const Buffer<Bf16> a(size_t{256}), b(size_t{256}), c(size_t{256});
+  const Buffer<int32_t> rows(random_rows(4, 4, 1));
+  GroupedGemmArgs args{device.rows, a.data(), rows.data(), b.data(), 8, 16, 1, GENERATE(from_range(kFamilies))};
+  args.bias = b.data();
+  REQUIRE_THROWS_WITH(grouped_gemm_dgrad(args, c.data(), nullptr),
+                      "[grouped_gemm_dgrad] takes no bias: only forward products add one");
+  REQUIRE_THROWS_WITH(grouped_gemm_activation_bwd(args, Activation::kGelu, {.h = c.data(), .act_gated = c.data()}, nullptr),
+                      "[grouped_gemm_activation_bwd] takes no bias: only forward products add one");
 }
 
 TEST_CASE("grouped_gemm: what cannot be copied in pieces of 16 bytes is refused", KERNEL_TAGS) {

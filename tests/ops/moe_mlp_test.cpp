@@ -132,7 +132,13 @@ TEST_CASE("moe_mlp: errors", "[moe_mlp]") {
                       ContainsSubstring("gates must be float32 (float64 where x is)"));
   REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1].to(at::kFloat), x[2], x[3], routing, kind),
                       ContainsSubstring("weights must be Double as x"));
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2].to(at::kMeta), x[3], routing, kind),
+                      ContainsSubstring("[moe_mlp] all inputs must be on cpu, got w2 on meta"));
+  auto elsewhere = routing;
+  elsewhere.sorted_R = routing.sorted_R.to(at::kMeta);
+  REQUIRE_THROWS_WITH(ops::moe_mlp(x[0], x[1], x[2], x[3], elsewhere, kind), ContainsSubstring("got routing on meta"));
   const auto with = [&](const ops::MoeMlpBias& bias) { return ops::moe_mlp(x[0], x[1], x[2], x[3], routing, kind, bias); };
+  REQUIRE_THROWS_WITH(with({{}, at::zeros({5, 3}, at::kMeta)}), ContainsSubstring("must be on cpu, got b2 on meta"));
   REQUIRE_THROWS_WITH(with({at::zeros({5, 5}, at::kDouble), {}}),
                       ContainsSubstring("[moe_mlp] b1 must be [E=5, 2F=10], got [5, 5]"));
   REQUIRE_THROWS_WITH(with({{}, at::zeros({5, 3})}),

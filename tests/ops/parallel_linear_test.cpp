@@ -62,10 +62,18 @@ TEST_CASE("parallel_linear: errors", "[parallel_linear]") {
   REQUIRE_THROWS_WITH(call({7, 4}, weight, kToken, kToken),
                       ContainsSubstring("weight must be [E=5, N_out, N_in=4], got [5, 5, 3]"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight.to(at::kFloat), kToken, kToken), ContainsSubstring("weight must be Double as x"));
+  REQUIRE_THROWS_WITH(call({7, 3}, weight.to(at::kMeta), kToken, kToken),
+                      ContainsSubstring("[parallel_linear] all inputs must be on cpu, got weight on meta"));
+  REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kToken, c.gates().to(at::kMeta)),
+                      ContainsSubstring("must be on cpu, got gates on meta"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kExpert, c.gates()),
                       ContainsSubstring("gates need a result in token order"));
   REQUIRE_THROWS_WITH(call({7, 3}, weight, kToken, kToken, c.gates().slice(0, 1)),
                       ContainsSubstring("gates must be [T=7, K=2], got [6, 2]"));
+  auto rounded = routing;
+  rounded.token_offsets_T1 = at::arange(8, at::kInt) * 2;
+  REQUIRE_THROWS_WITH(ops::parallel_linear(at::ones({7, 3}, at::kDouble), weight, rounded, kToken, kToken, c.gates()),
+                      ContainsSubstring("[parallel_linear] takes no routing of token rounding"));
 }
 
 TEST_CASE("parallel_linear: on a GPU", "[parallel_linear][.gpu]") {

@@ -64,11 +64,17 @@ TEST_CASE("routing: errors", "[routing]") {
   REQUIRE_THROWS_WITH(ops::make_routing(at::tensor({0, -1}, at::kInt).view({1, 2}), 4), ContainsSubstring("got -1 in slot 1"));
   REQUIRE_THROWS_WITH(ops::make_routing(at::zeros({3, 2}, at::kLong), 4),
                       ContainsSubstring("[routing] ids must be int32 [T, K], got Long [3, 2]"));
+  REQUIRE_THROWS_WITH(ops::make_routing(at::zeros({3, 0}, at::kInt), 4),
+                      ContainsSubstring("[routing] every token needs an expert at least, got ids [3, 0]"));
 }
 
 TEST_CASE("routing: on a GPU", "[routing][.gpu]") {
   const auto tokens = GENERATE(0, 1, 33, 100);
   require_routing_of(make_ids(tokens, 2, 7).to(at::kCUDA), 7);
+}
+
+TEST_CASE("routing: more experts than the kernel takes, on a GPU", "[routing][.gpu]") {
+  require_routing_of(make_ids(33, 2, 5000).to(at::kCUDA), 5000);
 }
 
 }  // namespace scatterlm

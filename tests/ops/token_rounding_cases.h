@@ -5,6 +5,7 @@
 #include "lib/ops/moe_mlp.h"
 #include "lib/ops/token_rounding.h"
 #include "tests/ops/check_op.h"
+#include "tests/ops/poisoned_memory.h"
 #include "tests/ops/reference.h"
 
 namespace scatterlm::test::rounding {
@@ -138,15 +139,5 @@ inline Tensors mlp_inputs(const at::Tensor& logits_TE, int64_t model, int64_t wi
   return {randn({logits_TE.size(0), model}, 1), randn({experts, 2 * width, model}, 2) / std::sqrt(model),
           randn({experts, model, width}, 3) / std::sqrt(width), logits_TE};
 }
-
-/// While it lives, at::empty gives NaN and the largest integers.
-struct PoisonedMemory {
-  PoisonedMemory() { set(true); }
-  ~PoisonedMemory() { set(false); }
-  static void set(bool on) {
-    at::globalContext().setDeterministicAlgorithms(on, /*warn_only=*/false);
-    at::globalContext().setDeterministicFillUninitializedMemory(on);
-  }
-};
 
 }  // namespace scatterlm::test::rounding

@@ -1,6 +1,7 @@
 // A machine that runs the kernels of this project on the CPU, so that their logic is tested where no GPU is: index arithmetic,
 // swizzles, descriptors, barriers and phases, order of loads and stores. Every thread of a block is a fibre; one runs at a time
-// and gives way only where it waits, and blocks run one after another.
+// and gives way only where it waits, and blocks run one after another. So where blocks take tiles from a counter, the first
+// takes all of them: that tiles do not depend on their block is tested on a GPU only.
 //
 // What is asynchronous on the chip happens as late as it may, or at a random moment: bulk copies and cp.async at random, stores
 // and matrix products when their thread waits for them. So a stage given away too early, a buffer reused too early or a missing

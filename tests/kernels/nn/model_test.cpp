@@ -1,4 +1,5 @@
 // A whole model whose experts, routers and projections run on the kernels, on CPU tensors: compiled for tests/kernels/emulated.
+#include "lib/ops/device.h"
 #include "tests/catch.h"
 #include "tests/nn/reference_model.h"
 #include "tests/nn/tiny.h"
@@ -19,30 +20,54 @@ ModelConfig config() {
   return c;
 }
 
-}  // namespace
+constexpr int kNoKernels = 75;  ///< a compute capability below all that have kernels
 
-TEST_CASE("a bfloat16 model on the kernels: loss and every gradient close to fp64", "[model]") {
-  const auto comm = make_single_comm();
-  auto c = config();
-  c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
-  nn::Model model(c, at::kBFloat16, *comm);
+struct LossAndGrads {
+  double loss;
+  std::map<std::string, at::Tensor> grads;
+};
+
+/// Of a new bfloat16 model on a chip of this compute capability.
+LossAndGrads run(nn::Model& model, const Batch& batch, Comm& comm, int capability) {
+  ops::assume_compute_capability(capability);
   initialise(model, 3);
   randomise_biases(model);
-  ReferenceModel reference(model);
-  for (auto& [name, weight] : reference.weights) weight = weight.detach().to(at::kDouble).requires_grad_();
-  const auto batch = random_batch(4, 40, 40);
-  const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
-  REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 0.02);
+  const auto loss = objective(model, batch, comm);
   torch::autograd::backward({loss}, {});
-  torch::autograd::backward({expected}, {});
+  LossAndGrads result{loss.item<double>(), {}};
   for (const auto& unit : model.units()) {
     for (const auto& p : unit->params()) {
-      INFO(p.name);
-      const auto wanted = reference.weights.at(p.name).grad(), difference = p.tensor.grad().to(at::kDouble) - wanted;
       REQUIRE(p.tensor.grad().scalar_type() == at::kFloat);
-      REQUIRE(wanted.norm().item<double>() > 1e-6);
-      REQUIRE(difference.norm().item<double>() < 0.06 * wanted.norm().item<double>());
+      result.grads[p.name] = p.tensor.grad().to(at::kDouble);
     }
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a bfloat16 model on the kernels: loss and gradients within twice the error of plain LibTorch", "[model]") {
+  const auto comm = make_single_comm();
+  const int capability = GENERATE(80, 90);
+  auto c = config();
+  c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
+  c.router.score = GENERATE(RouterScore::kSoftmax, RouterScore::kSigmoid);
+  nn::Model model(c, at::kBFloat16, *comm);
+  const auto batch = random_batch(4, 40, 40);
+  const auto actual = run(model, batch, *comm, capability), plain = run(model, batch, *comm, kNoKernels);
+  ReferenceModel reference(model);
+  for (auto& [name, weight] : reference.weights) weight = weight.detach().to(at::kDouble).requires_grad_();
+  const auto expected = reference.objective(batch);
+  torch::autograd::backward({expected}, {});
+  const double loss = expected.item<double>(), ulp = std::ldexp(1, -8);
+  REQUIRE(std::abs(actual.loss - loss) <= 2 * std::abs(plain.loss - loss) + ulp * loss);
+  for (const auto& [name, weight] : reference.weights) {
+    const auto error_of = [&](const LossAndGrads& result) {
+      return ((result.grads.at(name) - weight.grad()).norm() / weight.grad().norm()).item<double>();
+    };
+    INFO(name << ", relative error " << error_of(actual) << ", of plain LibTorch " << error_of(plain));
+    REQUIRE(weight.grad().norm().item<double>() > 1e-6);
+    REQUIRE(error_of(actual) <= 2 * error_of(plain) + 5 * ulp);  // five: the plain error of some is small by luck
   }
 }
 

@@ -16,7 +16,7 @@ struct Size {
 
 /// Equal to the definition and to the twin, entry by entry.
 void require_kernel_is_right(const at::Tensor& logits_TE, const ops::RouterOptions& form) {
-  const PoisonedMemory poisoned;
+  const test::PoisonedMemory poisoned;
   const auto chosen = route(logits_TE, form);
   const auto out = ops::token_rounding(chosen, form), twin = ops::ref::token_rounding(chosen, form);
   const auto gates = gates_of_pairs(logits_TE, form);
@@ -80,7 +80,7 @@ TEST_CASE("token_rounding on kernels: the MoE MLP behind it, without a look behi
   const auto selected = selection(gates_of_pairs(logits, options), route(logits.to(at::kFloat), options).ids_TK);
   REQUIRE((selected.sum(0) == 250).any().item<bool>());
   REQUIRE((selected.sum(1) == 1).any().item<bool>());
-  const PoisonedMemory poisoned;
+  const test::PoisonedMemory poisoned;
   test::require_low_precision(mlp_op(options), mlp_formula(options, selected), inputs, {.dtype = at::kBFloat16, .wide = {3}});
 }
 
