@@ -142,12 +142,31 @@ def scaling_facts(data):
     for size in dict.fromkeys(row["size"] for row in of("comm")):
         speeds = ", ".join(f"{row['collective']} {row['link_gbps']:.0f}" for row in of("comm", size=size))
         yield f"`doctor comm`, {size}, every value exact, GB/s a link", speeds
+    for row in of("olmoe"):
+        if "comm" in row:
+            yield (f"the same inside a step of `{row['config']}`, gradients in {row['reduce_dtype']}",
+                   f"reduce_scatter {row['comm']['reduce_scatter_gbps']:.0f}, all_gather {row['comm']['all_gather_gbps']:.0f}")
     for row in of("memory"):
         if "zero" in row:
             yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB a GPU"
+        else:
+            yield f"the same, {row['what']}", f"{row['measured_gib']:.2f} GiB"
     for row in of("failures"):
         after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
-        yield f"{row['signal']} of a rank, {row['moment']}: all processes gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+        who = f"rank {row['rank']}" if "rank" in row else "a rank"
+        yield f"{row['signal']} of {who}, {row['moment']}: all processes gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+    for row in of("resume"):
+        yield (f"rank 0 killed after step {row['killed_after_step']} of {row['steps']}, the same command again, beside an undisturbed run",
+               f"losses {'equal' if row['same_figures'] else 'differ'}, bytes of the last checkpoint {'equal' if row['same_bytes'] else 'differ'}")
+    for row in of("async_save"):
+        if "same_bytes" in row:
+            yield f"`{row['config']}`, saved beside the training or not", f"bytes {'equal' if row['same_bytes'] else 'differ'}"
+        else:
+            stalls = ", ".join(f"{stall:.0f}" for stall in row["save_stall_ms"])
+            yield f"training stood still for saves{' beside it' if row['async'] else ''}", f"{stalls} ms"
+    for row in of("launchers"):
+        if "max_difference" in row:
+            yield f"losses under {row['launcher']} and the own launcher", f"{row['max_difference']:.1e} apart"
     if rows := of("start"):
         yield f"start of the process to the end of the first step of `{rows[0]['config']}`", " and ".join(f"{row['first_step_s']:.1f} s" for row in rows)
 

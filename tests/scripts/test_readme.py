@@ -72,11 +72,16 @@ def test_tables_of_scaling():
                      {"part": "comm", "size": "8 MiB", "collective": "all_gather", "link_gbps": 82.1},
                      {"part": "losses", "dtype": "float32", "gpus": 8, "max_difference": 2e-7}, {"part": "losses", "dtype": "float32", "gpus": 1, "max_difference": 0},
                      {"part": "failures", "signal": "SIGSTOP", "moment": "start", "timeout_s": 5, "seconds_to_all_gone": 8.04},
-                     {"part": "memory", "config": "olmoe_1b_7b", "gpus": 4, "zero": 2, "peak_gib": 60.59}, {"part": "memory", "what": "a difference"},
+                     {"part": "failures", "signal": "SIGKILL", "moment": "mid-run", "rank": 0, "timeout_s": None, "seconds_to_all_gone": 0.77},
+                     {"part": "resume", "steps": 300, "killed_after_step": 120, "same_figures": True, "same_bytes": False},
+                     {"part": "async_save", "config": "dense_124m", "async": True, "save_stall_ms": [322.4, 3.9]},
+                     {"part": "async_save", "config": "dense_124m", "same_bytes": True},
+                     {"part": "memory", "config": "olmoe_1b_7b", "gpus": 4, "zero": 2, "peak_gib": 60.59}, {"part": "memory", "what": "a difference", "measured_gib": 9.419},
                      {"part": "trace", "config": "olmoe_1b_7b", "wall_ms": 325.3, "busy_ms": 321.4, "collectives_ms": 151.0, "exposed_ms": 9.65},
                      {"part": "start", "config": "olmoe_1b_7b", "first_step_s": 14.66}, {"part": "launchers", "launcher": "mpirun", "missing": True},
+                     {"part": "launchers", "launcher": "torchrun", "max_difference": 1.2e-7},
                      {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
-                     {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5}}]}
+                     {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5, "reduce_scatter_gbps": 233.6, "all_gather_gbps": 254.1}}]}
     assert update_readme.TABLES["scale_h200x8"](data)[4:] == [
         "| `olmoe_1b_7b` | 1 | 2 | bfloat16 | float32 | 35,625 | 100 % | 50.1 | - |",
         "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |", "",
@@ -84,8 +89,15 @@ def test_tables_of_scaling():
         "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2, resumed too | 2.0e-07 apart |",
         "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 beside no computation |",
         "| `doctor comm`, 8 MiB, every value exact, GB/s a link | all_reduce 114, all_gather 82 |",
+        "| the same inside a step of `olmoe_1b_7b`, gradients in float32 | reduce_scatter 234, all_gather 254 |",
         "| `olmoe_1b_7b` on 4 GPUs, ZeRO 2 | 60.6 GiB a GPU |",
+        "| the same, a difference | 9.42 GiB |",
         "| SIGSTOP of a rank, start: all processes gone after | 8.0 s, with a timeout of 5 s |",
+        "| SIGKILL of rank 0, mid-run: all processes gone after | 0.8 s |",
+        "| rank 0 killed after step 120 of 300, the same command again, beside an undisturbed run | losses equal, bytes of the last checkpoint differ |",
+        "| training stood still for saves beside it | 322, 4 ms |",
+        "| `dense_124m`, saved beside the training or not | bytes equal |",
+        "| losses under torchrun and the own launcher | 1.2e-07 apart |",
         "| start of the process to the end of the first step of `olmoe_1b_7b` | 14.7 s |"]
 
 
