@@ -76,9 +76,9 @@ TEST_CASE(
 
 TEST_CASE("token_rounding: a choice with pairs dropped and filled is right", "[benches]") {
   const Machine machine;
-  const MoeShape shape{.tokens = 200, .model = 16, .width = 8, .experts = 4, .top_k = 2};
+  const MoeShape shape{.tokens = 256, .model = 16, .width = 8, .experts = 4, .top_k = 2};
   const auto row = measure_token_rounding(make_inputs(shape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
-  REQUIRE(row["rows"] == 4 * 128);  // for 400
+  REQUIRE(row["rows"] == 4 * 128);  // for 139, 107, 123 and 143
   REQUIRE(double(row["max_err_ratio"]) > 0);
 }
 

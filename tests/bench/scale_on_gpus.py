@@ -43,7 +43,7 @@ PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, 
 LARGEST_UNIT = 419_569_664
 IN_FLIGHT = 2  # reduce-scatters whose fp32 slice of a unit is on its way
 SAVED_PER_LAYER = 4 * 4096 * (10 * 2 * 2048 + 4 * 8 * 1024)  # bytes kept for backward: ten rows of D, and H of eight experts
-# Largest differences of a step. 6e-7 were measured for losses in float32; in bfloat16 ties of two experts go another way.
+# Largest differences of a step. 1.5e-6 were measured for losses in float32; in bfloat16 ties of two experts go another way.
 TOLERANCE = {"float32": {"loss": 1e-4, "aux_loss": 1e-4, "grad_norm": 1e-4}, "bfloat16": {"loss": 2e-2, "aux_loss": 2e-2, "grad_norm": 5e-2}}
 MEMORY_TOLERANCE = 0.6  # GiB, 3 % of what zero 2 saves on 8 GPUs; not planned is what the loss holds where zero 1 has its peak
 

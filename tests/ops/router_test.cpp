@@ -144,7 +144,7 @@ TEST_CASE("router: gradients of the losses are the published formulas", "[router
   const int64_t tokens = 6, experts = 5;
   const auto logits = test::randn({tokens, experts}, 1).requires_grad_();
   const auto out = route(logits, {.num_experts_per_tok = 2});
-  const auto fraction = out.counts_E / static_cast<double>(tokens * 2);
+  const auto fraction = out.counts_E.to(at::kDouble) / static_cast<double>(tokens * 2);
   const auto probs = at::softmax(logits.detach(), 1);
 
   const auto aux =

@@ -100,7 +100,7 @@ TEST_CASE("comparison: what makes it unfair", "[comparison]") {
   REQUIRE(unequal(kDense, half) == Names{"precision"});
 }
 
-TEST_CASE("comparison: no key of the model is passed over", "[comparison]") {
+TEST_CASE("comparison: what differs in a kind of layer is named", "[comparison]") {
   using Names = std::vector<std::string>;
   const auto of_moe = [](const std::vector<std::string>& sets) { return unequal(kMoe, changed(kMoe, sets)); };
   REQUIRE(of_moe({"model.moe.activation=geglu"}) == Names{"moe layers"});
