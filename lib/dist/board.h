@@ -10,7 +10,7 @@
 
 namespace scatterlm {
 
-enum class Operation : int8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
+enum class Operation : int8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGatherBuffer, kBarrier };
 
 /// What a rank asks of a collective. The n-th calls of all ranks must be equal.
 struct Call {

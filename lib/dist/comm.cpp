@@ -1,5 +1,7 @@
 #include "lib/dist/comm.h"
 
+#include <ATen/ATen.h>
+
 #include "lib/dist/local_comm.h"
 #include "lib/dist/nccl_comm.h"
 
@@ -27,6 +29,8 @@ class SingleComm final : public Comm {
 };
 
 }  // namespace
+
+at::Tensor Comm::gather_buffer(int64_t numel, at::TensorOptions options) { return at::zeros({numel}, options); }
 
 CommTimes CommTimes::operator/(double count) const {
   const auto part = [count](const Moved& moved) { return Moved{moved.ms / count, moved.link_bytes / count}; };

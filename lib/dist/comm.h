@@ -52,6 +52,9 @@ class Comm {
   virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
   /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`. Waiting as above.
   virtual Ticket all_gather(const at::Tensor& shard, at::Tensor full) = 0;
+  /// Zeros [numel] for all_gather to fill, which live as long as this: GPUs that reach each other's memory then gather by their
+  /// copy engines, beside computations that keep all multiprocessors. All ranks ask for the same.
+  virtual at::Tensor gather_buffer(int64_t numel, at::TensorOptions options);
   /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;
 

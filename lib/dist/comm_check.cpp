@@ -56,9 +56,11 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     auto gathered = at::empty({numel}, options);
     comm.wait(comm.all_gather(part, gathered));
     check("all_gather", gathered, total);
-    in_place.narrow(0, rank * shard, shard).copy_(part);
-    comm.wait(comm.all_gather(in_place.narrow(0, rank * shard, shard), in_place));
-    check("all_gather in place", in_place, total);
+    for (const auto& to : {in_place, comm.gather_buffer(numel, options)}) {
+      to.narrow(0, rank * shard, shard).copy_(part);
+      comm.wait(comm.all_gather(to.narrow(0, rank * shard, shard), to));
+      check("all_gather in place", to, total);
+    }
     auto first = own.clone();
     comm.broadcast(first);
     check("broadcast", first, integers(0, numel, options));
@@ -68,7 +70,7 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes) {
   const int64_t shard = std::max<int64_t>(1, bytes / 2 / comm.world()), numel = shard * comm.world();
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  auto full = at::ones({numel}, options), part = at::ones({shard}, options);
+  auto full = at::ones({numel}, options), part = at::ones({shard}, options), gathered = comm.gather_buffer(numel, options);
   const double through_link =
       static_cast<double>(2 * numel) * static_cast<double>(comm.world() - 1) / static_cast<double>(comm.world());
   std::vector<Bandwidth> result;
@@ -78,7 +80,8 @@ std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t 
   };
   add("all_reduce", 2, full, [&] { comm.all_reduce(full); });
   add("reduce_scatter", 1, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
-  add("all_gather", 1, full, [&] { comm.wait(comm.all_gather(part, full)); });
+  const auto own = gathered.narrow(0, comm.rank() * shard, shard);
+  add("all_gather", 1, gathered, [&] { comm.wait(comm.all_gather(own, gathered)); });
   return result;
 }
 

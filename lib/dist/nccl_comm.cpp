@@ -16,10 +16,12 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "lib/dist/collective.h"
 #include "lib/dist/shared_board.h"
 #include "lib/util/log/log.h"
+#include "lib/util/memory.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -107,6 +109,10 @@ class NcclComm final : public Comm {
     drain();
     poller_ = {};
     const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
+    for (const auto& buffer : buffers_) {
+      ncclCommWindowDeregister(bulk_.comm, buffer.window);
+      ncclMemFree(buffer.memory);
+    }
     if (!small_.finish() || !bulk_.finish()) {
       log_warning(fmt::format("NCCL did not end cleanly: {}", first_line(ncclGetLastError(nullptr))));
     }
@@ -151,6 +157,18 @@ class NcclComm final : public Comm {
     });
   }
 
+  at::Tensor gather_buffer(int64_t numel, at::TensorOptions options) override {
+    const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
+    auto& buffer = buffers_.emplace_back();
+    check(ncclMemAlloc(&buffer.memory, bytes), "ncclMemAlloc");
+    add_device_memory(bytes);
+    on_host({Operation::kGatherBuffer, options.dtype().toScalarType(), numel}, [&] {
+      check(ncclCommWindowRegister(bulk_.comm, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC),
+            "ncclCommWindowRegister");
+    });
+    return at::from_blob(buffer.memory, {numel}, options.device(device_)).zero_();
+  }
+
   void wait(Ticket ticket) override {
     if (is_completed(ticket)) return;
     await([&] { return waited_ - measured_ < kEvents; });
@@ -162,11 +180,7 @@ class NcclComm final : public Comm {
   }
 
   void barrier() override {
-    drain();
-    const uint32_t number = board_->watchdog().enter({});
-    board_->meet();
-    done_[number % kEvents].record(small_.stream);
-    posted_ = number;  // the poller does the rest, as for any other
+    on_host({}, [&] { board_->meet(); });
   }
 
   void barrier_beside(std::stop_token stop) override { board_->meet_beside(stop); }
@@ -202,7 +216,8 @@ class NcclComm final : public Comm {
     const auto bytes = rendezvous.share("nccl", std::string(id.internal, sizeof(id.internal)));
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 1;  // a sixth of the host's time per call; the watchdog covers a call that blocks
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;  // gathers by copy engines, where gather_buffer() made the memory
+    config.blocking = 1;                      // a sixth of the host's time per call; the watchdog covers a call that blocks
     check(ncclCommInitRankConfig(&bulk_.comm, static_cast<int>(world_), id, static_cast<int>(rank_), &config),
           "ncclCommInitRank");
     check(ncclCommSplit(bulk_.comm, /*color=*/0, static_cast<int>(rank_), &small_.comm, &config), "ncclCommSplit");
@@ -210,12 +225,23 @@ class NcclComm final : public Comm {
 
   /// One of each kind, so that whatever is set up late is set up before the first step.
   void warm_up() {
-    auto full = at::zeros({world_}, at::TensorOptions().device(device_));
+    const auto options = at::TensorOptions().device(device_);
+    auto full = at::zeros({world_}, options);
     all_reduce(full);
     broadcast(full);
     wait(reduce_scatter(full, full.narrow(0, rank_, 1)));
-    wait(all_gather(full.narrow(0, rank_, 1), full));
+    for (const auto& to : {full, gather_buffer(world_, options)}) wait(all_gather(to.narrow(0, rank_, 1), to));
     barrier();
+  }
+
+  /// A collective that has ended when the call returns.
+  template <class F>
+  void on_host(const Call& call, F call_returning_when_all_have_come) {
+    drain();
+    const uint32_t number = board_->watchdog().enter(call);
+    call_returning_when_all_have_come();
+    done_[number % kEvents].record(small_.stream);
+    posted_ = number;  // the poller does the rest, as for any other
   }
 
   template <class F>
@@ -272,7 +298,7 @@ class NcclComm final : public Comm {
 
   void complete(uint32_t number) {
     const Call& call = board_->rows()[static_cast<size_t>(rank_)].calls[number % kCalls];
-    if (call.operation != Operation::kBarrier) {
+    if (call.operation == Operation::kReduceScatter || call.operation == Operation::kAllGather) {
       const std::lock_guard lock(times_mutex_);
       add_moved(times_, call, world_, done_[number % kEvents].ms_since(begun_[number % kEvents]));
     }
@@ -286,6 +312,11 @@ class NcclComm final : public Comm {
   /// Parameters and gradients; and what is small and waited for at once, such as statistics, which must not queue up behind
   /// the parameters of layers to come.
   Lane bulk_, small_;
+  struct Buffer {
+    void* memory = nullptr;
+    ncclWindow_t window = nullptr;  ///< none where GPUs do not reach each other's memory
+  };
+  std::vector<Buffer> buffers_;
   Event ready_;
   std::array<Event, kEvents> begun_, done_;           ///< collective n records number n % kEvents
   std::atomic<uint32_t> posted_ = 1, completed_ = 1;  ///< collectives given to NCCL, and ended; the first was connect()

@@ -12,7 +12,7 @@
 
 namespace scatterlm::nn {
 
-Model::Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, Decay embedding_decay)
+Model::Model(const ModelConfig& config, at::TensorOptions options, Comm& comm, Decay embedding_decay)
     : config_(config),
       options_(options),
       gqa_rope_(std::make_shared<RopeTable>(config.attention.head_dim, config.attention.rope_theta, options.device())),

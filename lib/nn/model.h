@@ -22,7 +22,7 @@ class Model {
  public:
   /// Declares and allocates all parameters, zero until an optimiser or a checkpoint gives them values. They have the dtype and
   /// device of `options`; `embedding_decay` says whether weight decay applies to the embedding.
-  Model(const ModelConfig& config, at::TensorOptions options, const Comm& comm, Decay embedding_decay = Decay::kNo);
+  Model(const ModelConfig& config, at::TensorOptions options, Comm& comm, Decay embedding_decay = Decay::kNo);
 
   /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);

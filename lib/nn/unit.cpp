@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "lib/util/random.h"
+#include "lib/ops/normal.h"
 
 namespace scatterlm {
 namespace {
@@ -26,7 +26,7 @@ at::Tensor Unit::param(const std::string& name, std::vector<int64_t> shape, Init
   return p.tensor;
 }
 
-void Unit::allocate(const Comm& comm) {
+void Unit::allocate(Comm& comm) {
   std::stable_partition(params_.begin(), params_.end(), [](const Param& p) { return p.decay == Decay::kYes; });
   int64_t size = 0;
   for (auto& p : params_) {
@@ -39,7 +39,7 @@ void Unit::allocate(const Comm& comm) {
   slice_begin_ = comm.rank() * slice;
   slice_end_ = slice_begin_ + slice;
 
-  flat_params_ = at::zeros({size}, options_);
+  flat_params_ = comm.gather_buffer(size, options_);
   for (auto& p : params_) {
     p.tensor.set_data(flat_params_.narrow(0, p.offset, p.numel).view(p.shape));
     p.tensor.requires_grad_();
@@ -66,13 +66,13 @@ void Unit::wait_params() {
 }
 
 at::Tensor Unit::initial_values(int64_t seed, int64_t begin, int64_t end) const {
-  auto values = at::zeros({end - begin}, at::kFloat);
+  auto values = at::zeros({end - begin}, options_.dtype(at::kFloat));
   for (const auto& p : params_) {
     const int64_t from = std::max(begin, p.offset), to = std::min(end, p.offset + p.numel);
     if (from >= to) continue;
     auto slice = values.narrow(0, from - begin, to - from);
     if (p.init.std > 0) {
-      fill_normal(slice, stream_of(static_cast<uint64_t>(seed), p.name), from - p.offset, p.init.std);
+      ops::fill_normal(slice, ops::stream_of(static_cast<uint64_t>(seed), p.name), from - p.offset, p.init.std);
     } else {
       slice.fill_(p.init.constant);
     }

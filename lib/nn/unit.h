@@ -45,7 +45,7 @@ class Unit {
   at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay);
 
   /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
-  void allocate(const Comm& comm);
+  void allocate(Comm& comm);
 
   /// From now on gradients add up in `flat`, or, if it is not defined, nowhere.
   void attach_grads(at::Tensor flat);
@@ -71,7 +71,7 @@ class Unit {
   /// Elements before this one belong to tensors with weight decay.
   int64_t decay_end() const { return decay_end_; }
 
-  /// Initial values of flat elements begin..end-1 in fp32 on the CPU; a function of (seed, tensor names) alone.
+  /// Initial values of flat elements begin..end-1 in fp32; a function of (seed, tensor names) alone.
   at::Tensor initial_values(int64_t seed, int64_t begin, int64_t end) const;
 
  private:

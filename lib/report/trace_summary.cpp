@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kKernelsInFile = 20;
 
 bool is_collective(const TracedWork& work) {
-  return work.name.starts_with("nccl") || work.name.find("ncclDevKernel") != work.name.npos;
+  return work.name.starts_with("nccl") || work.name.find("ncclDevKernel") != work.name.npos ||
+         work.name.starts_with("Memcpy PtoP");
 }
 
 /// Time in which any work was under way that `counts`.

@@ -19,7 +19,7 @@ struct KernelTime {
 struct TraceSummary {
   double busy_ms = 0;               ///< any work
   double compute_ms = 0;            ///< any but collectives
-  double collectives_ms = 0;        ///< kernels of NCCL, which also spin until the last rank has come
+  double collectives_ms = 0;        ///< kernels of NCCL, which also spin until the last rank has come, and copies between GPUs
   double exposed_ms = 0;            ///< nothing but collectives
   double idle_ms = 0;               ///< nothing
   std::vector<KernelTime> kernels;  ///< longest first

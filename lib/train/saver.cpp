@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
@@ -109,10 +112,11 @@ void Saver::finish() {
 }
 
 void Saver::give_up() {
-  writer_.detach();  // it hangs in a call to the system; the process ends without it
-  fail(
+  log_error(fmt::format(
       "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
-      comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s);
+      comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s));
+  std::fflush(nullptr);
+  _exit(kExitFailure);
 }
 
 }  // namespace scatterlm

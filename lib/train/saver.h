@@ -23,7 +23,8 @@ class Saver {
   void save();
   /// Once a step: throws what has gone wrong in this rank's thread.
   void check();
-  /// Returns when what was begun is on disk. Throws Error on a rank that others have waited for longer than parallel.timeout_s.
+  /// Returns when what was begun is on disk. Ends the process on a rank that others have waited for longer than
+  /// parallel.timeout_s.
   void finish();
 
   /// How long training stood still for saving since the last call.
@@ -38,6 +39,7 @@ class Saver {
     bool late;      ///< this rank still works while another one waits for it
   };
   Progress progress();
+  /// Not by an exception: the thread hangs in a call to the system and still uses what would be destroyed.
   [[noreturn]] void give_up();
 
   std::string run_dir_;

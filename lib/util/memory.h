@@ -3,7 +3,10 @@
 
 namespace scatterlm {
 
-/// Peak so far, in GiB: what LibTorch allocated on a GPU, the resident set of the process for a CPU.
+/// Peak so far, in GiB: what was allocated on a GPU, the resident set of the process for a CPU.
 double peak_memory_gib(at::Device device);
+
+/// Memory of this process's GPU that LibTorch's allocator knows nothing of and that stays: counted from now on.
+void add_device_memory(size_t bytes);
 
 }  // namespace scatterlm

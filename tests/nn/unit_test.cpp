@@ -26,7 +26,7 @@ struct ThreeRanks final : Comm {
   std::vector<Ticket> waited;
 };
 
-Unit sample_unit(const Comm& comm, at::ScalarType dtype = at::kFloat) {
+Unit sample_unit(Comm& comm, at::ScalarType dtype = at::kFloat) {
   Unit unit("layer", dtype);
   unit.param("norm", {5}, Init::ones(), Decay::kNo);
   unit.param("up", {7, 10}, Init::normal(0.5), Decay::kYes);
@@ -39,7 +39,8 @@ Unit sample_unit(const Comm& comm, at::ScalarType dtype = at::kFloat) {
 }  // namespace
 
 TEST_CASE("tensors with decay come first, each aligned to 64 elements, the unit padded for all ranks") {
-  const auto unit = sample_unit(ThreeRanks(1));
+  ThreeRanks comm(1);
+  const auto unit = sample_unit(comm);
   std::vector<std::pair<std::string, int64_t>> layout;
   for (const auto& p : unit.params()) layout.emplace_back(p.name, p.offset);
   REQUIRE(layout == std::vector<std::pair<std::string, int64_t>>{{"up", 0}, {"down", 128}, {"norm", 192}, {"bias", 256}});
@@ -87,7 +88,8 @@ TEST_CASE("tensors are views: a gradient lands in the flat buffer, in fp32 also 
 }
 
 TEST_CASE("every rank's slice of the initial values is a slice of the whole") {
-  const auto unit = sample_unit(ThreeRanks(0));
+  ThreeRanks comm(0);
+  const auto unit = sample_unit(comm);
   const auto whole = unit.initial_values(11, 0, 384);
   for (int64_t begin = 0; begin < 384; begin += 128) {
     REQUIRE(unit.initial_values(11, begin, begin + 128).equal(whole.narrow(0, begin, 128)));

@@ -1,4 +1,4 @@
-#include "lib/util/random.h"
+#include "lib/ops/normal.h"
 
 #include <ATen/ATen.h>
 
@@ -9,7 +9,7 @@
 #include "lib/util/error.h"
 #include "tests/catch.h"
 
-namespace scatterlm {
+namespace scatterlm::ops {
 namespace {
 
 at::Tensor normal(int64_t count, uint64_t stream, int64_t first = 0, float std = 1) {
@@ -83,6 +83,13 @@ TEST_CASE("streams of different seeds and names differ") {
   REQUIRE(std::abs((a * b).mean().item<double>()) < 5. / 512);
 }
 
+TEST_CASE("fill_normal: a GPU's bits are the CPU's", "[.gpu]") {
+  const int64_t count = GENERATE(0, 1, 100'003), first = GENERATE(int64_t{0}, (int64_t{1} << 32) - 5);
+  auto on_gpu = at::full({count}, NAN, at::TensorOptions().device(at::kCUDA));
+  fill_normal(on_gpu, 17, first, 0.02F);
+  REQUIRE(on_gpu.cpu().equal(normal(count, 17, first, 0.02F)));
+}
+
 TEST_CASE("fill_normal refuses what it cannot fill") {
   REQUIRE_THROWS_WITH(fill_normal(at::empty({2, 2}), 0, 0, 1), ContainsSubstring("[fill_normal] out must be"));
   REQUIRE_THROWS_WITH(fill_normal(at::empty({2}, at::kDouble), 0, 0, 1), ContainsSubstring("[fill_normal] out must be"));
@@ -90,4 +97,4 @@ TEST_CASE("fill_normal refuses what it cannot fill") {
 }
 
 }  // namespace
-}  // namespace scatterlm
+}  // namespace scatterlm::ops
