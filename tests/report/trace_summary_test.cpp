@@ -52,7 +52,7 @@ TEST_CASE("time that several kernels share counts once") {
 TEST_CASE("a collective is exposed where nothing computes beside it") {
   const auto name = GENERATE(as<std::string>(), kNccl, "Memcpy PtoP (Device -> Device)");
   const auto [end, exposed] = GENERATE(table<int64_t, double>({{40, 0}, {50, 0}, {60, 10}}));
-  const auto summary = summarise(trace_of({work("gemm", 0, 30), work("gemm", 30, 50), work(name, 10, end, 20)}));
+  const auto summary = summarise(trace_of({work("gemm", 0, 30), work("gemm", 30, 50), work(name.c_str(), 10, end, 20)}));
   REQUIRE(summary.collectives_ms == static_cast<double>(end - 10));
   REQUIRE(summary.compute_ms == 50);
   REQUIRE(summary.exposed_ms == exposed);
