@@ -3,8 +3,9 @@
 #ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include "kernels/expert_bias.h"
 #include "kernels/gather_sum.h"
@@ -15,97 +16,89 @@
 namespace scatterlm::ops {
 namespace {
 
-/// Formulas in moe_mlp.cpp. The pre-activation is kept outside of the saved variables, so that backward can overwrite and free
-/// it.
-class KernelMoeMlp : public torch::autograd::Function<KernelMoeMlp> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& w1,
-                            const at::Tensor& w2, const at::Tensor& gates_TK, const std::optional<at::Tensor>& b1,
-                            const std::optional<at::Tensor>& b2, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
-                            const at::Tensor& inverse_R, const at::Tensor& offsets_E1, const at::Tensor& tiles_E3,
-                            const TokenSlots& slots, int64_t kind, bool keeps_h) {
-    const int64_t rows = tokens_R.size(0), width = w2.size(2);
-    const ExpertGemms gemms(x_TD, offsets_E1, tiles_E3, rows);
-    const auto* tokens = tokens_R.const_data_ptr<int32_t>();
-    auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
-    auto up = gemms.times(x_TD, tokens, w1, width), down = gemms.times(act_RF, nullptr, w2, x_TD.size(1));
-    if (b1) up.bias = b1->const_data_ptr();
-    if (b2) down.bias = b2->const_data_ptr();
-    kernels::grouped_gemm_activation_fwd(up, static_cast<kernels::Activation>(kind), h.mutable_data_ptr(),
-                                         act_RF.mutable_data_ptr(), gemms.stream);
-    ctx->save_for_backward({x_TD, w1, w2, gates_TK, sorted_R, tokens_R, inverse_R, offsets_E1, tiles_E3, slots.offsets_T1,
-                            b1.value_or(at::Tensor()), b2.value_or(at::Tensor())});
-    ctx->saved_data["kind"] = kind;
-    if (keeps_h) ctx->saved_data["h"] = h;
-    h.reset();  // otherwise its memory is free for the rows of the down projection
-    auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-    kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
-    return gather_sum(y_RD, inverse_R, slots, gates_TK);
-  }
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                 const torch::autograd::variable_list& grads) {
-    if (!ctx->saved_data.count("h")) fail("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation");
-    auto h = ctx->saved_data["h"].toTensor();
-    ctx->saved_data.erase("h");
-    const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x_TD = saved[0], &w1 = saved[1], &w2 = saved[2], &gates_TK = saved[3], &sorted_R = saved[4],
-                     &tokens_R = saved[5], &inverse_R = saved[6], &b1 = saved[10], &b2 = saved[11];
-    const int64_t rows = tokens_R.size(0), width = w2.size(2);
-    const ExpertGemms gemms(x_TD, saved[7], saved[8], rows);
-    const auto* tokens = tokens_R.const_data_ptr<int32_t>();
-    const auto do_TD = grads[0].contiguous();
+/// [R]: <dO[t], b2[e]>.
+at::Tensor bias_dots(const ExpertGemms& gemms, const at::Tensor& do_TD, const int32_t* tokens_R, const at::Tensor& b2) {
+  auto dots_R = at::empty({gemms.experts.num_rows}, do_TD.options().dtype(at::kFloat));
+  kernels::expert_bias_dots({.experts = gemms.experts,
+                             .dy = do_TD.const_data_ptr(),
+                             .dy_rows_R = tokens_R,
+                             .bias = b2.const_data_ptr(),
+                             .n = do_TD.size(1),
+                             .dots_R = dots_R.mutable_data_ptr<float>()},
+                            gemms.stream);
+  return dots_R;
+}
 
-    auto act_gated_RF = at::empty({rows, width}, x_TD.options());
-    const auto partial = at::empty({rows, kernels::dgates_partials(width, gemms.capability)}, gates_TK.options());
-    kernels::grouped_gemm_activation_bwd(
-        gemms.times(do_TD, tokens, w2, width), static_cast<kernels::Activation>(ctx->saved_data["kind"].toInt()),
-        {h.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates_TK.const_data_ptr<float>(),
-         sorted_R.const_data_ptr<int32_t>(), partial.mutable_data_ptr<float>()},
-        gemms.stream);
-    const auto dots_R = b2.defined() ? bias_dots(gemms, do_TD, tokens, b2) : at::Tensor();
-    auto dgates_TK = at::empty_like(gates_TK);
-    kernels::sum_dgates(
-        {partial.const_data_ptr<float>(), inverse_R.const_data_ptr<int32_t>(), dgates_TK.mutable_data_ptr<float>(), rows,
-         partial.size(1), dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr},
-        gemms.stream);
-    at::Tensor dw1, dw2, db1, db2, dx_TD;
-    const size_t b1_edge = 4, b2_edge = b1_edge + (b1.defined() ? 1 : 0);  // LibTorch gives an absent optional no number
-    if (b1.defined() && ctx->needs_input_grad(b1_edge)) db1 = gemms.bias_gradient(b1, {.dy = h.const_data_ptr()});
-    if (b2.defined() && ctx->needs_input_grad(b2_edge))
-      db2 = gemms.bias_gradient(b2, {.dy = do_TD.const_data_ptr(),
-                                     .dy_rows_R = tokens,
-                                     .gates = gates_TK.const_data_ptr<float>(),
-                                     .sorted_R = sorted_R.const_data_ptr<int32_t>()});
-    if (ctx->needs_input_grad(2))
-      dw2 = gemms.weight_gradient(w2, {.a = do_TD.const_data_ptr(), .a_rows_R = tokens, .b = act_gated_RF.const_data_ptr()});
-    act_gated_RF.reset();
-    if (ctx->needs_input_grad(1))
-      dw1 = gemms.weight_gradient(w1, {.a = h.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
-    if (ctx->needs_input_grad(0)) {
-      const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-      kernels::grouped_gemm_dgrad(gemms.times(h, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
-      h.reset();
-      dx_TD = gather_sum(dx_RD, inverse_R, {gates_TK.size(-1), saved[9]});
-    }
-    return {dx_TD, dw1, dw2, dgates_TK, db1, db2, {}, {}, {}, {}, {}, {}, {}, {}};
-  }
+/// Backward; formulas in moe_mlp.cpp. A node itself, for an autograd::Function takes the host longer: it keeps what it saves in
+/// a map of names and notes shapes of inputs and outputs.
+struct MoeMlpBackward final : torch::autograd::Node {
+  enum Input { kX, kW1, kW2, kGates, kB1, kB2, kNumInputs };  // edges to them, in this order
 
- private:
-  /// [R]: <dO[t], b2[e]>.
-  static at::Tensor bias_dots(const ExpertGemms& gemms, const at::Tensor& do_TD, const int32_t* tokens_R,
-                              const at::Tensor& b2) {
-    auto dots_R = at::empty({gemms.experts.num_rows}, do_TD.options().dtype(at::kFloat));
-    kernels::expert_bias_dots({.experts = gemms.experts,
-                               .dy = do_TD.const_data_ptr(),
-                               .dy_rows_R = tokens_R,
-                               .bias = b2.const_data_ptr(),
-                               .n = do_TD.size(1),
-                               .dots_R = dots_R.mutable_data_ptr<float>()},
-                              gemms.stream);
-    return dots_R;
-  }
+  variable_list apply(variable_list&& grads) override;
+  void release_variables() override;
+  std::string name() const override { return "MoeMlpBackward"; }
+
+  std::array<SavedVariable, kNumInputs> saved;
+  at::Tensor h;  ///< is overwritten, and freed as soon as nothing reads it
+  Routing routing;
+  Activation kind;
 };
+
+void MoeMlpBackward::release_variables() {
+  const std::lock_guard lock(mutex_);
+  for (auto& variable : saved) variable.reset_data();
+  h.reset();
+  routing = {};
+}
+
+variable_list MoeMlpBackward::apply(variable_list&& grads) {
+  const std::lock_guard lock(mutex_);
+  variable_list results(kNumInputs);
+  if (!grads[0].defined()) return results;
+  if (!h.defined()) fail("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation");
+  auto dh = std::exchange(h, {});
+  const auto x_TD = saved[kX].unpack(), w1 = saved[kW1].unpack(), w2 = saved[kW2].unpack(), gates = saved[kGates].unpack(),
+             b1 = saved[kB1].unpack(), b2 = saved[kB2].unpack();
+  const auto do_TD = grads[0].contiguous();
+  const int64_t rows = routing.tokens_R.size(0), width = w2.size(2);
+  const ExpertGemms gemms(x_TD, routing.offsets_E1, routing.tiles_E3, rows);
+  const auto *tokens = routing.tokens_R.const_data_ptr<int32_t>(), *sorted = routing.sorted_R.const_data_ptr<int32_t>(),
+             *inverse = routing.inverse_R.const_data_ptr<int32_t>();
+
+  auto act_gated_RF = at::empty({rows, width}, x_TD.options());
+  const auto partial = at::empty({rows, kernels::dgates_partials(width, gemms.capability)}, gates.options());
+  kernels::grouped_gemm_activation_bwd(gemms.times(do_TD, tokens, w2, width), static_cast<kernels::Activation>(kind),
+                                       {dh.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates.const_data_ptr<float>(),
+                                        sorted, partial.mutable_data_ptr<float>()},
+                                       gemms.stream);
+  if (task_should_compute_output(kGates)) {
+    const auto dots_R = b2.defined() ? bias_dots(gemms, do_TD, tokens, b2) : at::Tensor();
+    results[kGates] = at::empty_like(gates);
+    kernels::sum_dgates({partial.const_data_ptr<float>(), inverse, results[kGates].mutable_data_ptr<float>(), rows,
+                         partial.size(1), dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr},
+                        gemms.stream);
+  }
+  if (task_should_compute_output(kB1)) results[kB1] = gemms.bias_gradient(b1, {.dy = dh.const_data_ptr()});
+  if (task_should_compute_output(kB2))
+    results[kB2] = gemms.bias_gradient(
+        b2, {.dy = do_TD.const_data_ptr(), .dy_rows_R = tokens, .gates = gates.const_data_ptr<float>(), .sorted_R = sorted});
+  if (task_should_compute_output(kW2))
+    results[kW2] =
+        gemms.weight_gradient(w2, {.a = do_TD.const_data_ptr(), .a_rows_R = tokens, .b = act_gated_RF.const_data_ptr()});
+  act_gated_RF.reset();
+  if (task_should_compute_output(kW1))
+    results[kW1] = gemms.weight_gradient(w1, {.a = dh.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
+  if (task_should_compute_output(kX)) {
+    const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
+    kernels::grouped_gemm_dgrad(gemms.times(dh, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
+    dh.reset();
+    results[kX] = gather_sum(dx_RD, routing.inverse_R, {gates.size(-1), routing.token_offsets_T1});
+  }
+  return results;
+}
 
 }  // namespace
 
@@ -115,13 +108,35 @@ bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at
          (!bias.b1 || kernels_take(*bias.b1)) && (!bias.b2 || kernels_take(*bias.b2));
 }
 
-at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates_TK,
+at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
                               const Routing& routing, Activation kind, const MoeMlpBias& bias) {
   const c10::DeviceGuard guard(x_TD.device());
-  const bool keeps_h = torch::autograd::compute_requires_grad(x_TD, w1, w2, gates_TK, bias.b1, bias.b2);
-  return KernelMoeMlp::apply(x_TD, w1, w2, gates_TK, bias.b1, bias.b2, routing.sorted_R, routing.tokens_R, routing.inverse_R,
-                             routing.offsets_E1, routing.tiles_E3, TokenSlots(gates_TK.size(-1), routing.token_offsets_T1),
-                             static_cast<int64_t>(kind), keeps_h);
+  const auto& [b1, b2] = bias;
+  const int64_t rows = routing.tokens_R.size(0), width = w2.size(2);
+  const ExpertGemms gemms(x_TD, routing.offsets_E1, routing.tiles_E3, rows);
+  auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
+  auto up = gemms.times(x_TD, routing.tokens_R.const_data_ptr<int32_t>(), w1, width),
+       down = gemms.times(act_RF, nullptr, w2, x_TD.size(1));
+  if (b1) up.bias = b1->const_data_ptr();
+  if (b2) down.bias = b2->const_data_ptr();
+  kernels::grouped_gemm_activation_fwd(up, static_cast<kernels::Activation>(kind), h.mutable_data_ptr(),
+                                       act_RF.mutable_data_ptr(), gemms.stream);
+  std::shared_ptr<MoeMlpBackward> backward;
+  if (torch::autograd::compute_requires_grad(x_TD, w1, w2, gates, b1, b2)) {
+    backward = {new MoeMlpBackward, torch::autograd::deleteNode};
+    backward->set_next_edges(torch::autograd::collect_next_edges(x_TD, w1, w2, gates, b1, b2));
+    const auto saved = [](const auto& input) { return SavedVariable(input, /*is_output=*/false); };
+    backward->saved = {saved(x_TD), saved(w1), saved(w2), saved(gates), saved(b1), saved(b2)};
+    backward->h = h;
+    backward->routing = routing;
+    backward->kind = kind;
+  }
+  h.reset();  // otherwise its memory is free for the rows of the down projection
+  auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
+  kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
+  auto out_TD = gather_sum(y_RD, routing.inverse_R, {gates.size(-1), routing.token_offsets_T1}, gates);
+  if (backward) torch::autograd::set_history(out_TD, backward);
+  return out_TD;
 }
 
 }  // namespace scatterlm::ops
