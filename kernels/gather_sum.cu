@@ -61,9 +61,28 @@ struct Rows {
   }
 };
 
+__device__ void sum_dgates_of(const SumDgatesArgs& p, int64_t slot) {
+  const int64_t row = p.inverse_R[slot];
+  const float* partial = p.partial + row * p.num_partials;
+  float sum = p.dots_R ? p.dots_R[row] : 0.0f;
+  for (int64_t i = 0; i < p.num_partials; ++i) sum += partial[i];
+  p.dgates[slot] = sum;
+}
+
+/// What a block does besides, for the slots first .. end - 1 of its tokens, with `threads` of its threads.
+struct RowsAlone : GatherSumArgs {
+  __device__ void beside(int64_t, int64_t, unsigned) const {}
+};
+struct RowsAndDgates : GatherSumArgs {
+  SumDgatesArgs dgates;
+  __device__ void beside(int64_t first, int64_t end, unsigned threads) const {
+    for (int64_t i = first + threadIdx.x; i < end; i += threads) sum_dgates_of(dgates, i);
+  }
+};
+
 /// kTokens kRows rows are in flight: where a token has few of them, a thread sums several tokens.
-template <class Slots, int kTokens>
-__global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_constant__ GatherSumArgs p) {
+template <class Args, class Slots, int kTokens>
+__global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_constant__ Args p) {
   constexpr int kRows = kRowsInFlight / kTokens;
   const unsigned column_blocks = ceil_div(static_cast<unsigned>(p.n / kColumns), blockDim.x);
   const int64_t first_token = int64_t{blockIdx.x / column_blocks} * kTokens;
@@ -77,6 +96,8 @@ __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_co
   for (int i = 0; i < kTokens; ++i) rows[i].find(p, slot[i], slot[i + 1]);
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) rows[i].load(p, column);
+  if (blockIdx.x % column_blocks == 0)  // while the rows are on their way; threads beyond n are gone
+    p.beside(slot[0], slot[kTokens], min(static_cast<unsigned>(p.n / kColumns), blockDim.x));
 #pragma unroll
   for (int i = 0; i < kTokens; ++i) {
     if (first_token + i >= p.num_tokens) return;
@@ -92,31 +113,20 @@ __global__ void __launch_bounds__(kMaxThreads) gather_sum_kernel(const __grid_co
   }
 }
 
-template <class Slots>
-void launch_gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
+template <class Slots, class Args>
+void launch_gather_sum(const Args& args, cudaStream_t stream) {
   const int64_t chunks = args.n / kColumns;
   const int threads = static_cast<int>(std::min<int64_t>(ceil_div(chunks, 32) * 32, kMaxThreads));
   const auto start = [&](auto kernel, int tokens) {
     launch("gather_sum", kernel, ceil_div(args.num_tokens, tokens) * ceil_div(chunks, threads), threads, 0, args, stream);
   };
-  if (args.top_k <= 2) return start(gather_sum_kernel<Slots, 4>, 4);
-  if (args.top_k <= 4) return start(gather_sum_kernel<Slots, 2>, 2);
-  start(gather_sum_kernel<Slots, 1>, 1);
+  if (args.top_k <= 2) return start(gather_sum_kernel<Args, Slots, 4>, 4);
+  if (args.top_k <= 4) return start(gather_sum_kernel<Args, Slots, 2>, 2);
+  start(gather_sum_kernel<Args, Slots, 1>, 1);
 }
 
-__global__ void __launch_bounds__(kMaxThreads) sum_dgates_kernel(const __grid_constant__ SumDgatesArgs p) {
-  const int64_t slot = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (slot >= p.num_rows) return;
-  const int64_t row = p.inverse_R[slot];
-  const float* partial = p.partial + row * p.num_partials;
-  float sum = p.dots_R ? p.dots_R[row] : 0.0f;
-  for (int64_t i = 0; i < p.num_partials; ++i) sum += partial[i];
-  p.dgates[slot] = sum;
-}
-
-}  // namespace
-
-void gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
+template <class Args>
+void check_and_launch(const Args& args, cudaStream_t stream) {
   check_operand("gather_sum", "y", args.y, args.n);
   check_operand("gather_sum", "out", args.out, args.n);
   if (args.num_tokens == 0) return;
@@ -124,6 +134,19 @@ void gather_sum(const GatherSumArgs& args, cudaStream_t stream) {
     launch_gather_sum<ListedSlots>(args, stream);
   else
     launch_gather_sum<FixedSlots>(args, stream);
+}
+
+__global__ void __launch_bounds__(kMaxThreads) sum_dgates_kernel(const __grid_constant__ SumDgatesArgs p) {
+  const int64_t slot = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (slot < p.num_rows) sum_dgates_of(p, slot);
+}
+
+}  // namespace
+
+void gather_sum(const GatherSumArgs& args, cudaStream_t stream) { check_and_launch(RowsAlone{args}, stream); }
+
+void gather_sum_with_dgates(const GatherSumArgs& args, const SumDgatesArgs& dgates, cudaStream_t stream) {
+  check_and_launch(RowsAndDgates{args, dgates}, stream);
 }
 
 void sum_dgates(const SumDgatesArgs& args, cudaStream_t stream) {

@@ -3,7 +3,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "kernels/error.h"
 
@@ -14,17 +17,30 @@ inline void check_cuda(const char* op, const char* call, cudaError_t error) {
   throw KernelError("[" + std::string(op) + "] " + call + ": " + cudaGetErrorString(error));
 }
 
-/// `shared_bytes` of dynamic shared memory; more than 48 KB are asked for.
+/// More than 48 KB of dynamic shared memory a kernel must be allowed. Asked once for each kernel, device and growth: a question
+/// at every launch costs the host a tenth of the launch.
+inline void allow_shared(const char* op, const void* kernel, uint32_t bytes) {
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, uint32_t> allowed;
+  int device;
+  check_cuda(op, "cudaGetDevice", cudaGetDevice(&device));
+  const std::lock_guard lock(mutex);
+  auto& most = allowed[{kernel, device}];
+  if (bytes <= most) return;
+  check_cuda(op, "cudaFuncSetAttribute",
+             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  most = bytes;
+}
+
+/// `shared_bytes` of dynamic shared memory.
 template <class Params>
 void launch(const char* op, void (*kernel)(Params), int64_t blocks, int threads, uint32_t shared_bytes, const Params& params,
             cudaStream_t stream) {
-  if (shared_bytes > 48 * 1024)
-    check_cuda(op, "cudaFuncSetAttribute",
-               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > 48 * 1024) allow_shared(op, function, shared_bytes);
   void* arguments[] = {const_cast<Params*>(&params)};
   check_cuda(op, "cudaLaunchKernel",
-             cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)), dim3(threads),
-                              arguments, shared_bytes, stream));
+             cudaLaunchKernel(function, dim3(static_cast<unsigned>(blocks)), dim3(threads), arguments, shared_bytes, stream));
 }
 
 }  // namespace scatterlm::kernels

@@ -10,7 +10,6 @@
 #include "kernels/expert_bias.h"
 #include "kernels/gather_sum.h"
 #include "lib/ops/expert_gemms.h"
-#include "lib/ops/gather_sum.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -30,6 +29,26 @@ at::Tensor bias_dots(const ExpertGemms& gemms, const at::Tensor& do_TD, const in
                              .dots_R = dots_R.mutable_data_ptr<float>()},
                             gemms.stream);
   return dots_R;
+}
+
+/// Rows in expert order summed for every token, see kernels/gather_sum.h; with `dgates` also those of the gates.
+at::Tensor sum_rows(const ExpertGemms& gemms, const at::Tensor& y_RD, const Routing& routing, int64_t top_k, const float* gates,
+                    const kernels::SumDgatesArgs* dgates = nullptr) {
+  auto out_TD = at::empty({routing.num_tokens, y_RD.size(1)}, y_RD.options());
+  const kernels::GatherSumArgs args{
+      .y = y_RD.const_data_ptr(),
+      .inverse_R = routing.inverse_R.const_data_ptr<int32_t>(),
+      .gates = gates,
+      .out = out_TD.mutable_data_ptr(),
+      .num_tokens = routing.num_tokens,
+      .top_k = top_k,
+      .n = y_RD.size(1),
+      .token_offsets_T1 = routing.token_offsets_T1.defined() ? routing.token_offsets_T1.const_data_ptr<int32_t>() : nullptr};
+  if (dgates)
+    kernels::gather_sum_with_dgates(args, *dgates, gemms.stream);
+  else
+    kernels::gather_sum(args, gemms.stream);
+  return out_TD;
 }
 
 /// Backward; formulas in moe_mlp.cpp. A node itself, for an autograd::Function takes the host longer: it keeps what it saves in
@@ -74,12 +93,19 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
                                        {dh.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates.const_data_ptr<float>(),
                                         sorted, partial.mutable_data_ptr<float>()},
                                        gemms.stream);
+  const bool wants_x = task_should_compute_output(kX);
+  std::optional<kernels::SumDgatesArgs> dgates;
+  at::Tensor dots_R;
   if (task_should_compute_output(kGates)) {
-    const auto dots_R = b2.defined() ? bias_dots(gemms, do_TD, tokens, b2) : at::Tensor();
+    if (b2.defined()) dots_R = bias_dots(gemms, do_TD, tokens, b2);
     results[kGates] = at::empty_like(gates);
-    kernels::sum_dgates({partial.const_data_ptr<float>(), inverse, results[kGates].mutable_data_ptr<float>(), rows,
-                         partial.size(1), dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr},
-                        gemms.stream);
+    dgates = {.partial = partial.const_data_ptr<float>(),
+              .inverse_R = inverse,
+              .dgates = results[kGates].mutable_data_ptr<float>(),
+              .num_rows = rows,
+              .num_partials = partial.size(1),
+              .dots_R = dots_R.defined() ? dots_R.const_data_ptr<float>() : nullptr};
+    if (!wants_x) kernels::sum_dgates(*dgates, gemms.stream);
   }
   if (task_should_compute_output(kB1)) results[kB1] = gemms.bias_gradient(b1, {.dy = dh.const_data_ptr()});
   if (task_should_compute_output(kB2))
@@ -91,11 +117,11 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
   act_gated_RF.reset();
   if (task_should_compute_output(kW1))
     results[kW1] = gemms.weight_gradient(w1, {.a = dh.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
-  if (task_should_compute_output(kX)) {
+  if (wants_x) {
     const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
     kernels::grouped_gemm_dgrad(gemms.times(dh, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
     dh.reset();
-    results[kX] = gather_sum(dx_RD, routing.inverse_R, {gates.size(-1), routing.token_offsets_T1});
+    results[kX] = sum_rows(gemms, dx_RD, routing, gates.size(-1), nullptr, dgates ? &*dgates : nullptr);
   }
   return results;
 }
@@ -134,7 +160,7 @@ at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, cons
   h.reset();  // otherwise its memory is free for the rows of the down projection
   auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
   kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
-  auto out_TD = gather_sum(y_RD, routing.inverse_R, {gates.size(-1), routing.token_offsets_T1}, gates);
+  auto out_TD = sum_rows(gemms, y_RD, routing, gates.size(-1), gates.const_data_ptr<float>());
   if (backward) torch::autograd::set_history(out_TD, backward);
   return out_TD;
 }

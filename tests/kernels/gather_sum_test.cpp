@@ -58,6 +58,30 @@ TEST_CASE("gather_sum: as many slots as each token has, summed in their order", 
   REQUIRE(out.host() == expected);
 }
 
+TEST_CASE("gather_sum: with gradients of gates beside", KERNEL_TAGS) {
+  const int top_k = GENERATE(1, 2, 3, 8, 40), n = GENERATE(8, 264, 2056), tokens = 7, partials = 2;
+  const bool listed = GENERATE(false, true), dotted = GENERATE(false, true);
+  INFO("K " << top_k << ", n " << n << ", listed " << listed << ", dotted " << dotted);
+  std::vector<int32_t> offsets{0};
+  for (const int count : listed ? random_rows(size_t{tokens}, 2 * top_k + 1, 5) : std::vector<int>(tokens, top_k))
+    offsets.push_back(offsets.back() + count);
+  const auto rows = size_t(offsets.back());
+  const Buffer<Bf16> y(randn(rows * n, 1)), out(size_t{tokens} * n), out_alone(size_t{tokens} * n);
+  const Buffer<int32_t> inverse(random_permutation(rows, 2)), offsets_T1(offsets);
+  const Buffer<float> partial(uniform(rows * partials, 3)), dots(uniform(rows, 4)), dgates(rows), dgates_alone(rows);
+  const auto rows_into = [&](const Buffer<Bf16>& to) {
+    return GatherSumArgs{y.data(), inverse.data(), nullptr, to.data(), tokens, top_k, n, listed ? offsets_T1.data() : nullptr};
+  };
+  const auto dgates_into = [&](const Buffer<float>& to) {
+    return SumDgatesArgs{partial.data(), inverse.data(), to.data(), int64_t(rows), partials, dotted ? dots.data() : nullptr};
+  };
+  gather_sum_with_dgates(rows_into(out), dgates_into(dgates), nullptr);
+  gather_sum(rows_into(out_alone), nullptr);
+  sum_dgates(dgates_into(dgates_alone), nullptr);
+  REQUIRE(out.host() == out_alone.host());
+  REQUIRE(dgates.host() == dgates_alone.host());
+}
+
 TEST_CASE("gather_sum: n must be a multiple of 8", KERNEL_TAGS) {
   REQUIRE_THROWS_WITH(gather_sum({.num_tokens = 1, .top_k = 1, .n = 12}, nullptr),
                       "[gather_sum] rows of y must be multiples of 8 elements, got 12");
