@@ -199,7 +199,7 @@ Measured measure_moa(const MoaInputs& in, const Conditions& conditions) {
   const auto resources = [&](Between between, ordered_json& into) {
     return measure_resources(
         [&] { return [&leaves, between, out_TD = forward(leaves, between).out_TD] { backward(leaves, out_TD, between); }; },
-        layers_of_model(in, between), machine.device, into);
+        {layers_of_model(in, between)}, machine.device, into);
   };
   const auto alone = resources(Between::kNothing, row), with_attention = resources(Between::kAttention, row["with_attention"]);
   const auto text = time_passes(passes_of(in, machine), conditions, row);

@@ -45,16 +45,21 @@ Result ours(const MoeInputs& leaves) {
 }
 
 /// MLPs of a model, each with weights and gates of its own.
-std::function<void()> layers_of_model(const MoeInputs& in) {
-  return [in, layers = layers_of(in, {&MoeInputs::w1, &MoeInputs::w2})] {
+Variant layers_of_model(const MoeInputs& in) {
+  const auto layers = std::make_shared<std::vector<MoeInputs>>(layers_of(in, {&MoeInputs::w1, &MoeInputs::w2}));
+  const auto prepare = [in, layers] {  // in a model a router gives the gates: leaves are no work of a layer
+    for (auto& layer : *layers) layer.gates_TK = leaf(in.gates_TK);
+  };
+  const auto run = [in, layers] {
     auto x_TD = leaf(in.x_TD);
-    for (auto layer : layers) {
+    for (auto& layer : *layers) {
       layer.x_TD = x_TD;
-      layer.gates_TK = leaf(in.gates_TK);
       x_TD = forward(layer);
+      layer.x_TD.reset();
     }
     torch::autograd::backward({x_TD}, {in.dout_TD});
   };
+  return {run, prepare};
 }
 
 MoeInputs converted(MoeInputs in, at::ScalarType dtype) {
@@ -163,7 +168,7 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
   const auto layers = [&] {
     for (int64_t i = 0; i < kNumLayers; ++i) forward(in);
   };
-  const auto resources = measure_resources([&] { return [out_TD = forward(in)] {}; }, layers, machine.device, row);
+  const auto resources = measure_resources([&] { return [out_TD = forward(in)] {}; }, {layers}, machine.device, row);
   const auto pass = [&](const char* other, const std::function<void()>& run) {
     return Pass{other, "fwd", run, weights.forward, weights.forward_bound_ms};
   };

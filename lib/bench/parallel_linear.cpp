@@ -138,7 +138,7 @@ Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditio
     row["max_err_ratio"] = check(form, c);
     const auto leaves = as_leaves(c);
     const auto resources = measure_resources([&] { return [&leaves, out = forward(leaves)] { backward(leaves, out); }; },
-                                             layers_of_model(c), conditions.machine.device, row);
+                                             {layers_of_model(c)}, conditions.machine.device, row);
     measured.text +=
         fmt::format("{}\n{}{}", form.name, time_passes(passes_of(form, c, in, conditions.machine), conditions, row), resources);
     measured.rows.push_back(row);

@@ -37,8 +37,7 @@ std::string time_passes(const std::vector<Pass>& passes, const Conditions& condi
   return format_figures(figures, conditions.machine.ceilings);
 }
 
-std::string measure_resources(const Forward& forward, const std::function<void()>& layers, at::Device device,
-                              ordered_json& row) {
+std::string measure_resources(const Forward& forward, const Variant& layers, at::Device device, ordered_json& row) {
   if (!device.is_cuda()) {
     row.update({{"saved_mib", nullptr}, {"peak_mib", nullptr}, {"host_us", nullptr}});
     return "";

@@ -31,7 +31,6 @@ std::string time_passes(const std::vector<Pass>& passes, const Conditions& condi
 /// each of kNumLayers (layers.h). `layers` is forward of all one after another, where they chain, then one backward through
 /// all: in a model, too, autograd's thread is asked once, not once a layer. Null on a CPU. Returns them as a line, empty on a
 /// CPU.
-std::string measure_resources(const Forward& forward, const std::function<void()>& layers, at::Device device,
-                              nlohmann::ordered_json& row);
+std::string measure_resources(const Forward& forward, const Variant& layers, at::Device device, nlohmann::ordered_json& row);
 
 }  // namespace scatterlm::bench

@@ -155,7 +155,7 @@ Measured measure_router(const MoeInputs& in, const Conditions& conditions) {
   row["max_err_ratio"] = check(router);
   const auto leaves = as_leaves(router, in.x_TD.scalar_type());
   const auto resources = measure_resources([&] { return [&leaves, out = forward(leaves)] { backward(leaves, out); }; },
-                                           layers_of_model(router), conditions.machine.device, row);
+                                           {layers_of_model(router)}, conditions.machine.device, row);
   const auto text = time_passes(passes_of(router, in, conditions.machine), conditions, row);
   const double router_ms = row["fwdbwd_ms"], experts_ms = row["experts"]["fwdbwd"]["ms"];
   const double share = 100 * router_ms / (router_ms + experts_ms);

@@ -89,13 +89,14 @@ std::vector<Spread> time_interleaved(const std::vector<Variant>& variants, int64
   return spreads;
 }
 
-double enqueue_us(const std::function<void()>& run, at::Device device) {
+double enqueue_us(const Variant& variant, at::Device device) {
   constexpr int kRuns = 21;
   std::vector<double> times;
   for (int i = 0; i < kRuns; ++i) {
+    variant.prepare();
     at::accelerator::synchronizeDevice(device.index());
     const auto start = Clock::now();
-    run();
+    variant.run();
     times.push_back(1e3 * ms_since(start));
   }
   at::accelerator::synchronizeDevice(device.index());

@@ -28,6 +28,6 @@ int64_t num_rounds(int64_t asked, double slowest_ms);
 std::vector<Spread> time_interleaved(const std::vector<Variant>& variants, int64_t asked_rounds, at::Device device);
 
 /// Time in us in which the host enqueues a run on an idle GPU; median of 21.
-double enqueue_us(const std::function<void()>& run, at::Device device);
+double enqueue_us(const Variant& variant, at::Device device);
 
 }  // namespace scatterlm::bench

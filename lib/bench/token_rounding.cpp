@@ -161,7 +161,7 @@ Measured measure_token_rounding(const MoeInputs& in, const Conditions& condition
   auto row = row_of(in.shape.sizes(), conditions);
   row["max_err_ratio"] = check(layer);
   const auto resources = measure_resources([&] { return [&layer, outputs = rounded(layer)] { layer.backward(outputs); }; },
-                                           layers_of_model(layer), conditions.machine.device, row);
+                                           {layers_of_model(layer)}, conditions.machine.device, row);
   const auto given = ops::token_rounding(layer.route(), layer.options);
   const auto given_gates_R = leaf(given.gates_R);
   const auto counts_E = given.routing.offsets_E1.diff();
