@@ -8,7 +8,9 @@
 #include "lib/util/error.h"
 
 #ifdef SCATTERLM_KERNELS
+#include "kernels/device/ceil_div.h"
 #include "kernels/routing.h"
+#include "lib/ops/lists.h"
 #endif
 
 namespace scatterlm::ops {
@@ -43,13 +45,15 @@ void sort_slots(const at::Tensor& ids_TK, Routing& routing) {
 void sort_slots_on_gpu(const at::Tensor& ids_TK, Routing& routing) {
   const c10::DeviceGuard guard(ids_TK.device());
   const int64_t rows = ids_TK.numel(), num_experts = routing.num_experts;
-  const auto empty = [&](int64_t size) { return at::empty({size}, ids_TK.options()); };
-  routing.sorted_R = empty(rows);
-  routing.tokens_R = empty(rows);
-  routing.inverse_R = empty(rows);
-  routing.offsets_E1 = empty(num_experts + 1);
-  routing.tiles_E3 = empty(num_experts + 3);
-  const auto workspace = at::empty({kernels::routing_workspace_bytes(rows, num_experts)}, ids_TK.options().dtype(at::kByte));
+  const int64_t workspace_size =
+      kernels::ceil_div(kernels::routing_workspace_bytes(rows, num_experts), int64_t{sizeof(int32_t)});
+  at::Tensor workspace;  // some 0.1 % of what a layer keeps for its backward
+  allocate_lists(ids_TK.options(), {{routing.sorted_R, rows},
+                                    {routing.tokens_R, rows},
+                                    {routing.inverse_R, rows},
+                                    {routing.offsets_E1, num_experts + 1},
+                                    {routing.tiles_E3, num_experts + 3},
+                                    {workspace, workspace_size}});
   const auto data = [](const at::Tensor& x) { return x.mutable_data_ptr<int32_t>(); };
   kernels::make_routing({.ids_R = ids_TK.const_data_ptr<int32_t>(),
                          .num_rows = rows,

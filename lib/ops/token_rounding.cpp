@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/device.h"
+#include "lib/ops/lists.h"
 #include "lib/ops/router_options.h"
 #include "lib/ops/router_scores.h"
 
@@ -89,18 +90,16 @@ class KernelTokenRounding : public torch::autograd::Function<KernelTokenRounding
                             Routing& routing) {
     const int64_t tokens = logits_TE.size(0), experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
     const int64_t bound = max_slots(tokens, experts, top_k);
-    const auto empty = [&](int64_t size) { return at::empty({size}, ids_TK.options()); };
     const auto data = [](const at::Tensor& x) { return x.mutable_data_ptr<int32_t>(); };
-    routing = {.num_tokens = tokens,
-               .top_k = top_k,
-               .num_experts = experts,
-               .sorted_R = empty(bound),
-               .inverse_R = empty(bound),
-               .offsets_E1 = empty(experts + 1),
-               .tokens_R = empty(bound),
-               .tiles_E3 = empty(experts + 3),
-               .token_offsets_T1 = empty(tokens + 1)};
-    const auto experts_R = empty(bound);
+    routing = {.num_tokens = tokens, .top_k = top_k, .num_experts = experts};
+    at::Tensor experts_R;
+    allocate_lists(ids_TK.options(), {{routing.sorted_R, bound},
+                                      {routing.inverse_R, bound},
+                                      {routing.tokens_R, bound},
+                                      {experts_R, bound},
+                                      {routing.offsets_E1, experts + 1},
+                                      {routing.tiles_E3, experts + 3},
+                                      {routing.token_offsets_T1, tokens + 1}});
     auto gates_R = at::empty({bound}, gates_TK.options());
     kernels::TokenRoundingArgs args{.router = kernel_router_args(logits_TE, options),
                                     .gates_TK = gates_TK.const_data_ptr<float>(),

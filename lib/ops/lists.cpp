@@ -1,0 +1,32 @@
+#include "lib/ops/lists.h"
+
+#include <ATen/ATen.h>
+
+namespace scatterlm::ops {
+namespace {
+
+constexpr int64_t kAlignment = 32, kStride = 1;
+
+int64_t aligned(int64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// buffer[first .. first + size - 1] as a tensor of its own. slice() takes as long as an allocation.
+at::Tensor part_of(const at::Tensor& buffer, int64_t first, int64_t size) {
+  auto part = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(buffer.storage()), buffer.key_set(), buffer.dtype());
+  part.unsafeGetTensorImpl()->set_sizes_and_strides(at::IntArrayRef(size), at::IntArrayRef(kStride), first);
+  return part;
+}
+
+}  // namespace
+
+void allocate_lists(const at::TensorOptions& options, std::initializer_list<NewList> lists) {
+  int64_t total = 0;
+  for (const auto& [list, size] : lists) total += aligned(size);
+  const auto buffer = at::empty({total}, options);
+  int64_t first = 0;
+  for (const auto& [list, size] : lists) {
+    list = part_of(buffer, first, size);
+    first += aligned(size);
+  }
+}
+
+}  // namespace scatterlm::ops
