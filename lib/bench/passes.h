@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/bench/bench.h"
+#include "lib/bench/timer.h"
 #include "lib/bench/work.h"
 
 namespace scatterlm::bench {
