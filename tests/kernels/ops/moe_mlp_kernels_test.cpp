@@ -190,4 +190,45 @@ TEST_CASE("moe_mlp on kernels: a second backward is refused", "[moe_mlp]") {
                       ContainsSubstring("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation"));
 }
 
+TEST_CASE("moe_mlp on kernels: a gradient has the same bits whatever others are wanted", "[moe_mlp]") {
+  const auto c = cases()[2];
+  const bool biased = GENERATE(false, true);
+  auto inputs = (biased ? make_biased_inputs : make_inputs)(c, Activation::kSwiglu);
+  for (auto& x : inputs) x = x.to(at::kBFloat16);
+  inputs[3] = c.gates().to(at::kFloat);
+  const auto gradients = [&](size_t first, size_t end) {
+    auto x = inputs;
+    const test::Tensors wanted(x.begin() + first, x.begin() + end);
+    for (auto leaf : wanted) leaf.requires_grad_();
+    const auto out = op_for(c, Activation::kSwiglu)(x);
+    const auto grads = torch::autograd::grad({out}, wanted, {at::ones_like(out)});
+    for (auto leaf : wanted) leaf.requires_grad_(false);
+    return grads;
+  };
+  const auto all = gradients(0, inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    INFO("input " << i);
+    REQUIRE(at::equal(gradients(i, i + 1)[0], all[i]));
+  }
+}
+
+TEST_CASE("moe_mlp on kernels: the graph lets go of its inputs after backward, and refuses those written over", "[moe_mlp]") {
+  const auto c = cases()[2];
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[1].requires_grad_();
+  inputs[3] = inputs[3].to(at::kFloat);
+  const auto& x = inputs[0];
+  const auto holders = x.use_count();
+  const auto op = op_for(c, Activation::kSwiglu);
+  const auto out = op(inputs);
+  REQUIRE(x.use_count() == holders + 1);
+  out.backward(at::ones_like(out));
+  REQUIRE(x.use_count() == holders);
+
+  const auto again = op(inputs);
+  x.mul_(2);
+  REQUIRE_THROWS_WITH(again.backward(at::ones_like(again)), ContainsSubstring("modified by an inplace operation"));
+}
+
 }  // namespace scatterlm

@@ -17,4 +17,13 @@ TEST_CASE("routing on kernels: the lists of the twin, on either side of the kern
   REQUIRE(at::equal(routing.offsets_E1, twin.offsets_E1));
 }
 
+TEST_CASE("routing on kernels: one allocation, from which lists begin at multiples of 128 bytes", "[routing]") {
+  const auto routing = ops::make_routing(at::zeros({33, 1}, at::kInt), 3);
+  const auto* begin = static_cast<const char*>(routing.sorted_R.storage().data());
+  for (const auto& list : {routing.tokens_R, routing.inverse_R, routing.offsets_E1, routing.tiles_E3}) {
+    REQUIRE(list.storage().is_alias_of(routing.sorted_R.storage()));
+    REQUIRE((static_cast<const char*>(list.const_data_ptr()) - begin) % 128 == 0);
+  }
+}
+
 }  // namespace scatterlm
