@@ -77,7 +77,7 @@ struct CommOptions {
 };
 
 /// Meets the other ranks of the world: CPU ranks of one machine through shared memory, GPUs over NCCL. Throws Error naming the
-/// ranks that have not come in time, or what differs between them.
+/// ranks that have not come in time, what differs between them, or those that have the same GPU.
 std::unique_ptr<Comm> make_comm(const CommOptions& options);
 
 }  // namespace scatterlm

@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "lib/dist/collective.h"
+#include "lib/dist/machine.h"
 #include "lib/dist/shared_board.h"
 #include "lib/util/error.h"
 
@@ -36,7 +38,12 @@ class LocalComm final : public Comm {
   explicit LocalComm(const CommOptions& options) : rank_(options.world.rank), world_(options.world.size) {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
-    board_.emplace(options, rendezvous, static_cast<size_t>(2 * world_ * kSlotBytes));
+    const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
+    if (const auto count = *std::max_element(machines.begin(), machines.end()) + 1; count > 1) {
+      fail_user("the {} ranks are on {} machines, and CPU ranks work on one alone: start them all on one, or use GPUs", world_,
+                count);
+    }
+    board_.emplace(options, rendezvous, machines, static_cast<size_t>(2 * world_ * kSlotBytes));
     board_->watchdog().started();
   }
 
@@ -152,7 +159,7 @@ class LocalComm final : public Comm {
       std::vector<const T*> slots;
       for (int64_t r = 0; r < world_; ++r) slots.push_back(reinterpret_cast<const T*>(slot(r)));
       board_->meet();
-      if (begin == 0) board_->watchdog().check_last_call();
+      if (begin == 0) board_->watchdog().compare_calls();
       read(piece, slots);
       begin += piece.count;
     } while (begin < count);

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "lib/dist/collective.h"
+#include "lib/dist/machine.h"
 #include "lib/dist/shared_board.h"
+#include "lib/util/gpu.h"
 #include "lib/util/log/log.h"
 #include "lib/util/memory.h"
 #include "lib/util/text.h"
@@ -93,7 +95,9 @@ class NcclComm final : public Comm {
       : rank_(options.world.rank), world_(options.world.size), device_(options.device) {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
-    board_.emplace(options, rendezvous, 0);                // its watchdog runs before the first call that can hang
+    check_gpus(rendezvous.collect("gpu", host_id() + " " + gpus().at(static_cast<size_t>(device_.index())).uuid));
+    const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
+    board_.emplace(options, rendezvous, machines, 0);      // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     const uint32_t number = board_->watchdog().enter({});
@@ -273,7 +277,6 @@ class NcclComm final : public Comm {
   /// made them.
   void poll(const std::stop_token& stop) {
     c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device_);  // or its first call would take up memory on GPU 0
-    uint32_t checked = 1;                                       // that of connect()
     for (; !stop.stop_requested(); std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       for (; measured_ != waited_ && is_over(waits_[measured_ % kEvents].after); ++measured_) {
         const auto& held = waits_[measured_ % kEvents];
@@ -281,12 +284,7 @@ class NcclComm final : public Comm {
         times_.exposed_ms += held.after.ms_since(held.before);
       }
       while (completed_ != posted_ && is_over(done_[(completed_ + 1) % kEvents])) complete(completed_ + 1);
-      uint32_t common = posted_;
-      for (const auto& row : board_->rows()) {
-        const uint32_t theirs = row.called;
-        if (static_cast<int32_t>(theirs - common) < 0) common = theirs;
-      }
-      while (static_cast<int32_t>(common - checked) > 0) board_->watchdog().check_call(++checked);
+      board_->watchdog().compare_calls();
     }
   }
 
@@ -297,10 +295,10 @@ class NcclComm final : public Comm {
   }
 
   void complete(uint32_t number) {
-    const Call& call = board_->rows()[static_cast<size_t>(rank_)].calls[number % kCalls];
-    if (call.operation == Operation::kReduceScatter || call.operation == Operation::kAllGather) {
+    const auto called = board_->rows()[static_cast<size_t>(rank_)].find(number);
+    if (called && (called->call.operation == Operation::kReduceScatter || called->call.operation == Operation::kAllGather)) {
       const std::lock_guard lock(times_mutex_);
-      add_moved(times_, call, world_, done_[number % kEvents].ms_since(begun_[number % kEvents]));
+      add_moved(times_, called->call, world_, done_[number % kEvents].ms_since(begun_[number % kEvents]));
     }
     board_->watchdog().leave(number);
     completed_ = number;
@@ -335,13 +333,7 @@ class NcclComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_nccl_comm(const CommOptions& options) {
-  if (options.world.local_size < options.world.size) {
-    fail_user("{} ranks on machines of {}: training on GPUs of several machines is not built in yet", options.world.size,
-              options.world.local_size);
-  }
-  return std::make_unique<NcclComm>(options);
-}
+std::unique_ptr<Comm> make_nccl_comm(const CommOptions& options) { return std::make_unique<NcclComm>(options); }
 
 }  // namespace scatterlm
 #else

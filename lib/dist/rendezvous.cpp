@@ -66,39 +66,44 @@ StoreServer::~StoreServer() = default;
 
 int64_t StoreServer::port() const { return store_->getPort(); }
 
-const char* Rendezvous::keeper() const { return options_.world.hosted_store ? "the launcher" : "rank 0"; }
+c10::intrusive_ptr<c10d::Store> connect_store(const World& world, double timeout_s, bool serve) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(world.port);
+  options.isServer = serve;
+  options.waitWorkers = false;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+  // A group that was started anew shares the launcher's store with its predecessor.
+  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
+                                                c10::make_intrusive<c10d::TCPStore>(world.address, options));
+}
+
+std::string store_keeper(const World& world) {
+  return fmt::format("{} at {}:{}", world.hosted_store ? "the launcher" : "rank 0", world.address, world.port);
+}
 
 template <class F>
 auto Rendezvous::ask(const std::string& what, F call) const {
   constexpr double kSpare_s = 2;  // the store's own timeout comes first where it can
   const Deadline deadline(
       std::chrono::duration<double>(options_.start_timeout_s + kSpare_s),
-      fmt::format("{} at {}:{} does not answer within {:g} s (parallel.start_timeout_s, and {:g}) while the ranks "
-                  "are starting (asked for '{}'): it is stopped, or the network is down",
-                  keeper(), options_.world.address, options_.world.port, options_.start_timeout_s + kSpare_s, kSpare_s, what));
+      fmt::format(
+          "{} does not answer within {:g} s (parallel.start_timeout_s, and {:g}) while the ranks are starting (asked for "
+          "'{}'): it is stopped, or the network is down",
+          store_keeper(options_.world), options_.start_timeout_s + kSpare_s, kSpare_s, what));
   return call();
 }
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   const World& world = options.world;
-  c10d::TCPStoreOptions store;
-  store.port = static_cast<uint16_t>(world.port);
-  store.isServer = keeps_store();
-  store.waitWorkers = false;
-  store.timeout = std::chrono::milliseconds(static_cast<int64_t>(options.start_timeout_s * 1000));
   try {
-    // A group that was started anew shares the launcher's store with its predecessor.
-    ask("connection", [&] {
-      store_ = c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
-                                                      c10::make_intrusive<c10d::TCPStore>(world.address, store));
-    });
+    ask("connection", [&] { store_ = connect_store(world, options.start_timeout_s, keeps_store(world)); });
   } catch (const std::exception& error) {
-    if (keeps_store()) {
+    if (keeps_store(world)) {
       fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port,
                 first_line(error.what()));
     }
-    fail("rank {} of {} (started by {}) does not reach {} at {}:{} within {:g} s (parallel.start_timeout_s): {}", world.rank,
-         world.size, world.started_by, keeper(), world.address, world.port, options.start_timeout_s, first_line(error.what()));
+    fail("rank {} of {} (started by {}) does not reach {} within {:g} s (parallel.start_timeout_s): {}", world.rank, world.size,
+         world.started_by, store_keeper(world), options.start_timeout_s, first_line(error.what()));
   }
 }
 
@@ -106,11 +111,13 @@ Rendezvous::~Rendezvous() {
   constexpr auto kPatience = std::chrono::seconds(1);  // after a failure some may never have come
   try {
     store_->set(keys("left")[static_cast<size_t>(options_.world.rank)], "");
-    if (keeps_store()) store_->wait(keys("left"), kPatience);
+    if (keeps_store(options_.world)) store_->wait(keys("left"), kPatience);
   } catch (const std::exception&) {
     // Who is not here any more needs nothing.
   }
 }
+
+std::shared_ptr<void> Rendezvous::store() const { return std::make_shared<c10::intrusive_ptr<c10d::Store>>(store_); }
 
 std::vector<std::string> Rendezvous::keys(const std::string& name) const {
   std::vector<std::string> result;
@@ -139,7 +146,7 @@ std::vector<std::string> Rendezvous::collect(const std::string& name, const std:
         }
       });
     } catch (const std::exception&) {
-      fail("{} is gone while the ranks were starting: {}", keeper(), first_line(error.what()));
+      fail("{} is gone while the ranks were starting: {}", store_keeper(options_.world), first_line(error.what()));
     }
     fail("{} of {} ranks (started by {}) did not come within {:g} s (parallel.start_timeout_s): {}", missing.size(),
          options_.world.size, options_.world.started_by, options_.start_timeout_s, fmt::join(missing, ", "));
@@ -162,7 +169,5 @@ std::string Rendezvous::share(const std::string& key, const std::string& value) 
     return store_->get_to_str(key);
   });
 }
-
-void Rendezvous::meet(const std::string& name) { collect(name, "here"); }
 
 }  // namespace scatterlm

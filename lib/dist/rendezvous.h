@@ -3,7 +3,9 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "lib/dist/comm.h"
 
@@ -26,6 +28,14 @@ class StoreServer {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
+/// A connection to the world's store with the keys of this start of the group. With `serve` this process keeps
+/// the store. Throws c10's exceptions.
+c10::intrusive_ptr<c10d::Store> connect_store(const World& world, double timeout_s, bool serve = false);
+
+/// Who keeps the store, for messages: "the launcher at node1:29400".
+std::string store_keeper(const World& world);
+inline bool keeps_store(const World& world) { return world.rank == 0 && !world.hosted_store; }
+
 /// Every call returns, throws Error or ends the process within the start's timeout and a little more.
 class Rendezvous {
  public:
@@ -38,15 +48,16 @@ class Rendezvous {
   void compare_identities();
   /// A value that rank 0 gives to all the others; ignored on these.
   std::string share(const std::string& key, const std::string& value);
+  /// What each rank gives, once all have.
+  std::vector<std::string> collect(const std::string& key, const std::string& own);
   /// Returns when all ranks have called it with this name.
-  void meet(const std::string& name);
+  void meet(const std::string& name) { collect(name, "here"); }
+
+  /// With it the store stays where rank 0 keeps it.
+  std::shared_ptr<void> store() const;
 
  private:
-  bool keeps_store() const { return options_.world.rank == 0 && !options_.world.hosted_store; }
-  const char* keeper() const;                                    ///< of the store, for messages
   std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
-  /// The key's values of all ranks, once they are there.
-  std::vector<std::string> collect(const std::string& key, const std::string& own);
 
   /// The result of a call to the store, in bounded time also if who keeps it is stopped: then the process says so and ends with
   /// kExitPeer.

@@ -4,13 +4,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
+#include <exception>
 
+#include "lib/dist/bridge.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {
 namespace {
 
+constexpr auto kPatienceAtEnd = std::chrono::seconds(10);  // of rank 0 where it keeps the store
 constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 10'000'000};
 
 void wake_waiters(std::atomic<uint32_t>& word) {
@@ -28,17 +32,45 @@ void wait_until(std::atomic<uint32_t>& word, uint32_t goal, const std::stop_toke
   }
 }
 
+StoreLink::Options link_options(const World& world, const Rendezvous& rendezvous, std::shared_ptr<Bridge> bridge) {
+  const auto name = [](int64_t rank) { return fmt::format("rank {}", rank); };
+  StoreLink::Options options{.world = world, .name = name(world.rank)};
+  options.errand = [bridge = std::move(bridge)](c10d::Store& store, bool leaving) {
+    if (leaving) bridge->send(store);
+    return !leaving && bridge->carry(store);
+  };
+  if (!keeps_store(world)) return options;
+  options.kept = rendezvous.store();
+  for (int64_t rank = 1; rank < world.size; ++rank) options.awaited.push_back(name(rank));
+  return options;
+}
+
 }  // namespace
 
-SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, size_t extra_bytes)
+SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, const std::vector<int64_t>& machines,
+                         size_t extra_bytes)
     : rank_(options.world.rank), world_(options.world.size) {
   const size_t bytes = board_bytes() + extra_bytes;
-  if (rank_ == 0) memory_.emplace(bytes);
-  const auto path = rendezvous.share("memory", rank_ == 0 ? memory_->path() : "");
-  if (rank_ != 0) memory_.emplace(path, bytes);
+  const int64_t machine = machines[static_cast<size_t>(rank_)];
+  const auto maker = std::find(machines.begin(), machines.end(), machine) - machines.begin();
+  if (rank_ == maker) memory_ = std::make_shared<SharedMemory>(bytes);
+  const auto paths = rendezvous.collect("memory", rank_ == maker ? memory_->path() : "");
+  if (rank_ != maker) memory_ = std::make_shared<SharedMemory>(paths[static_cast<size_t>(maker)], bytes);
   rows()[static_cast<size_t>(rank_)].pid = getpid();
+  for (int64_t rank = 0; rank < world_; ++rank) {  // or one that dies now would be taken for one that has long been stopped
+    const bool foreign = machines[static_cast<size_t>(rank)] != machine;
+    if (rank == rank_ || (foreign && rank_ == maker)) rows()[static_cast<size_t>(rank)].heartbeat = now_ns();
+  }
   rendezvous.meet("mapped");
-  watchdog_.emplace(board(), rank_, world_, Patience{options.start_timeout_s, options.timeout_s});
+  const bool several = std::count(machines.begin(), machines.end(), machine) < world_;
+  if (several) link_.emplace(link_options(options.world, rendezvous, std::make_shared<Bridge>(memory_, rank_, machines)));
+  watchdog_.emplace(board(), rank_, machines, Patience{options.start_timeout_s, options.timeout_s},
+                    several ? &*link_ : nullptr);
+}
+
+SharedBoard::~SharedBoard() {
+  watchdog_.reset();
+  if (link_ && std::uncaught_exceptions() == 0) link_->leave(kPatienceAtEnd);
 }
 
 void SharedBoard::meet() { meet(&Row::arrived, ++meetings_, {}); }

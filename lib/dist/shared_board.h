@@ -1,6 +1,8 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <stop_token>
+#include <vector>
 
 #include "lib/dist/rendezvous.h"
 #include "lib/dist/shared_memory.h"
@@ -8,11 +10,13 @@
 
 namespace scatterlm {
 
-/// The board of ranks on one machine, with memory for them behind it and a watchdog over them.
+/// The board of this machine's ranks, with memory for them behind it and a watchdog over all ranks. If there are several
+/// machines, it hears of the others through the store.
 class SharedBoard {
  public:
-  /// Returns when all ranks have mapped it.
-  SharedBoard(const CommOptions& options, Rendezvous& rendezvous, size_t extra_bytes);
+  /// Returns when all ranks have their board. `machines`: that of each rank (machine.h).
+  SharedBoard(const CommOptions& options, Rendezvous& rendezvous, const std::vector<int64_t>& machines, size_t extra_bytes);
+  ~SharedBoard();
 
   Watchdog& watchdog() { return *watchdog_; }
   std::span<Row> rows() { return board().rows(world_); }
@@ -31,7 +35,8 @@ class SharedBoard {
 
   int64_t rank_, world_;
   uint32_t meetings_ = 0, meetings_beside_ = 0;
-  std::optional<SharedMemory> memory_;
+  std::shared_ptr<SharedMemory> memory_;
+  std::optional<StoreLink> link_;
   std::optional<Watchdog> watchdog_;  // after the memory that it watches
 };
 

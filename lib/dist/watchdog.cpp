@@ -1,6 +1,5 @@
 #include "lib/dist/watchdog.h"
 
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -19,17 +18,7 @@ namespace scatterlm {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(20);
-constexpr double kStoppedAfter_s = 1;  // without a heartbeat; a busy machine delays it by tenths
-
-uint64_t now_ns() { return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); }
-
-double age_s(const Row& row) {
-  const uint64_t beat = row.heartbeat, now = now_ns();  // in this order: a beat in between would be in the future
-  return now > beat ? static_cast<double>(now - beat) * 1e-9 : 0;
-}
-
-/// Without a heartbeat. A rank that needs the others no more has none either.
-bool is_stopped(const Row& row) { return !row.finished && age_s(row) > kStoppedAfter_s; }
+constexpr double kSilent_s = 2;  // without rows of other machines, which come every 100 ms
 
 bool is_gone(int pidfd) {
   pollfd query{.fd = pidfd, .events = POLLIN, .revents = 0};
@@ -38,20 +27,16 @@ bool is_gone(int pidfd) {
 
 }  // namespace
 
-std::string describe(const Call& call) {
-  static constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                           "broadcast",  "gather_buffer",  "barrier"};
-  const auto* name = kNames[static_cast<int>(call.operation)];
-  return call.operation == Operation::kBarrier ? name : fmt::format("{} of {} {}", name, call.numel, c10::toString(call.dtype));
-}
-
-Watchdog::Watchdog(Board& board, int64_t rank, int64_t world, Patience patience)
-    : board_(board), rows_(board.rows(world)), rank_(rank), patience_(patience) {
-  for (int64_t peer = 0; peer < world; ++peer) {
+Watchdog::Watchdog(Board& board, int64_t rank, const std::vector<int64_t>& machines, Patience patience, StoreLink* link)
+    : board_(board), rows_(board.rows(std::ssize(machines))), rank_(rank), patience_(patience), link_(link) {
+  for (int64_t peer = 0; peer < std::ssize(rows_); ++peer) {
     if (peer == rank) continue;
-    const auto fd = static_cast<int>(syscall(SYS_pidfd_open, rows_[static_cast<size_t>(peer)].pid.load(), 0));
-    if (fd < 0 && errno == ESRCH) fail("rank {} was gone before the run began; its own message says why", peer);
-    if (fd < 0) fail("rank {} cannot be watched (pidfd_open): {}; Linux 5.3 or newer is needed", peer, std::strerror(errno));
+    int fd = -1;
+    if (machines[static_cast<size_t>(peer)] == machines[static_cast<size_t>(rank)]) {
+      fd = static_cast<int>(syscall(SYS_pidfd_open, row(peer).pid.load(), 0));
+      if (fd < 0 && errno == ESRCH) fail("rank {} was gone before the run began; its own message says why", peer);
+      if (fd < 0) fail("rank {} cannot be watched (pidfd_open): {}; Linux 5.3 or newer is needed", peer, std::strerror(errno));
+    }
     peers_.push_back({peer, fd});
   }
   own().heartbeat = now_ns();
@@ -62,28 +47,49 @@ Watchdog::~Watchdog() {
   stop_ = true;
   thread_.join();
   if (std::uncaught_exceptions() > 0) {
-    if (!board_.claimed.exchange(true) && own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks()));
+    if (!board_.claimed.exchange(true)) {
+      if (own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks(rows_)));
+      if (link_ != nullptr) link_->tell(fmt::format("rank {} fails; its own message says why", rank_));
+    }
     board_.ended = true;
+    if (link_ != nullptr) link_->linger();
   } else {
     own().finished = true;
   }
-  for (const auto& peer : peers_) close(peer.pidfd);
+  for (const auto& peer : peers_) {
+    if (peer.pidfd >= 0) close(peer.pidfd);
+  }
 }
 
 uint32_t Watchdog::enter(const Call& call) {
-  const uint32_t number = own().called + 1;
-  own().calls[number % kCalls] = call;
-  own().called = number;
-  return number;
+  const auto last = own().find(own().called).value_or(NumberedCall{.number = own().called});
+  const auto next = last.next(call);
+  own().keep(next);
+  own().called = next.number;
+  return next.number;
 }
 
-void Watchdog::check_call(uint32_t number) {
-  const Call& mine = own().calls[number % kCalls];
+void Watchdog::compare_calls() {
+  const uint32_t mine = own().called;
   for (const auto& peer : peers_) {
-    const Call& theirs = rows_[static_cast<size_t>(peer.rank)].calls[number % kCalls];
-    if (mine == theirs) continue;
-    end(fmt::format("collective {} is {} on rank {} and {} on rank {}", number, describe(mine), rank_, describe(theirs),
-                    peer.rank));
+    const uint32_t theirs = row(peer.rank).called, both = static_cast<int32_t>(theirs - mine) < 0 ? theirs : mine;
+    const auto here = own().find(both), there = row(peer.rank).find(both);  // neither may be too far behind
+    if (here && there && here->chain != there->chain) end(difference(peer.rank, both));
+  }
+}
+
+std::string Watchdog::difference(int64_t peer, uint32_t number) const {
+  for (auto here = own().find(number), there = row(peer).find(number);;) {
+    const auto before = own().find(here->number - 1), before_there = row(peer).find(here->number - 1);
+    const bool first = here->number == 1 || (before && before_there && before->chain == before_there->chain);
+    if (first) {
+      return fmt::format("collective {} is {} on rank {} and {} on rank {}", here->number, describe(here->call), rank_,
+                         describe(there->call), peer);
+    }
+    if (!before || !before_there)
+      return fmt::format("some collective before number {} is not the same on ranks {} and {}", here->number, rank_, peer);
+    here = before;
+    there = before_there;
   }
 }
 
@@ -91,11 +97,16 @@ void Watchdog::watch() {
   auto last = std::chrono::steady_clock::now();
   while (!stop_) {
     own().heartbeat = now_ns();
-    if (board_.ended) _exit(kExitPeer);
+    if (board_.ended) {
+      if (link_ != nullptr) link_->linger();
+      _exit(kExitPeer);
+    }
     look_for_the_dead();
     const auto now = std::chrono::steady_clock::now();
-    look_at_the_clock(std::min(std::chrono::duration<double>(now - last).count(), 1.0));
+    const double passed_s = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
     last = now;
+    look_at_other_machines(passed_s);
+    look_at_the_clock(passed_s);
     std::this_thread::sleep_for(kTick);
   }
 }
@@ -103,11 +114,20 @@ void Watchdog::watch() {
 void Watchdog::look_for_the_dead() {
   const bool waiting = own().called != own().done;
   for (const auto& [peer, pidfd] : peers_) {
-    if (!is_gone(pidfd)) continue;
-    const Row& row = rows_[static_cast<size_t>(peer)];
-    if (!row.finished) end(fmt::format("rank {} is gone: it was killed or has crashed", peer));
-    if (waiting && static_cast<int32_t>(own().called - row.called) > 0) end(fmt::format("rank {} has left the run", peer));
+    const Row& theirs = row(peer);
+    if (pidfd >= 0 ? !is_gone(pidfd) : !theirs.finished) continue;
+    if (!theirs.finished) end(fmt::format("rank {} is gone: it was killed or has crashed", peer));
+    if (waiting && static_cast<int32_t>(own().called - theirs.called) > 0) end(fmt::format("rank {} has left the run", peer));
   }
+}
+
+void Watchdog::look_at_other_machines(double passed_s) {
+  if (link_ == nullptr) return;
+  if (const auto news = link_->heard()) end(*news);
+  silent_s_ = board_.carried == carried_ ? silent_s_ + passed_s : 0;
+  carried_ = board_.carried;
+  if (silent_s_ > patience_s())
+    end(fmt::format("{} has not answered for {:.1f} s ({})", link_->keeper(), silent_s_, patience_key()));
 }
 
 void Watchdog::look_at_the_clock(double passed_s) {
@@ -118,19 +138,25 @@ void Watchdog::look_at_the_clock(double passed_s) {
     waited_s_ = 0;
   }
   waited_s_ += passed_s;
-  if (waited_s_ > (started_ ? patience_.step_s : patience_.start_s)) end(why_nobody_answers(next));
+  if (waited_s_ > patience_s()) end(why_nobody_answers(next));
 }
 
 std::string Watchdog::why_nobody_answers(uint32_t number) const {
-  const auto after = started_ ? fmt::format("within {:g} s (parallel.timeout_s)", patience_.step_s)
-                              : fmt::format("within {:g} s (parallel.start_timeout_s)", patience_.start_s);
+  const auto after = fmt::format("within {:g} s ({})", patience_s(), patience_key());
+  const Peer* oldest = nullptr;  // rows of a machine grow old together until another rank carries them
   for (const auto& peer : peers_) {
-    const Row& row = rows_[static_cast<size_t>(peer.rank)];
-    if (is_stopped(row))
-      return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer {}", peer.rank, age_s(row), after);
+    const bool unknown = peer.pidfd < 0 && silent_s_ > kSilent_s;
+    if (unknown || !row(peer.rank).is_stopped()) continue;
+    if (oldest == nullptr || row(peer.rank).age_s() > row(oldest->rank).age_s()) oldest = &peer;
   }
+  if (oldest != nullptr) {
+    return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer {}", oldest->rank,
+                       row(oldest->rank).age_s(), after);
+  }
+  if (silent_s_ > kSilent_s)
+    return fmt::format("{} has not answered for {:.1f} s; no answer of other ranks {}", link_->keeper(), silent_s_, after);
   for (const auto& peer : peers_) {
-    if (static_cast<int32_t>(number - rows_[static_cast<size_t>(peer.rank)].called) > 0) {
+    if (static_cast<int32_t>(number - row(peer.rank).called) > 0) {
       return fmt::format("rank {} lives but has not called the collective that the others wait in {}", peer.rank, after);
     }
   }
@@ -139,35 +165,22 @@ std::string Watchdog::why_nobody_answers(uint32_t number) const {
 
 void Watchdog::end(const std::string& reason) {
   if (!board_.claimed.exchange(true)) {
-    log_error(fmt::format("{}; {}", reason, state_of_ranks()));
+    log_error(fmt::format("{}; {}", reason, state_of_ranks(rows_)));
     end_the_stopped();
+    if (link_ != nullptr) link_->tell(reason);
     board_.ended = true;
   }
-  for (int i = 0; i < 50 && !board_.ended; ++i) std::this_thread::sleep_for(kTick);  // unless who tells dies over it
+  for (int i = 0; i < 100 && !board_.ended; ++i) std::this_thread::sleep_for(kTick);  // unless who tells dies over it
+  if (link_ != nullptr) link_->linger();
   _exit(kExitPeer);
 }
 
 void Watchdog::end_the_stopped() const {
   for (const auto& [peer, pidfd] : peers_) {
-    if (!is_stopped(rows_[static_cast<size_t>(peer)]) || is_gone(pidfd)) continue;
+    if (pidfd < 0 || !row(peer).is_stopped() || is_gone(pidfd)) continue;
     if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0)
       log_error(fmt::format("rank {} is stopped: killed", peer));
   }
-}
-
-std::string Watchdog::state_of_ranks() const {
-  std::vector<std::string> states;
-  for (int64_t rank = 0; rank < std::ssize(rows_); ++rank) {
-    const Row& row = rows_[static_cast<size_t>(rank)];
-    const uint32_t called = row.called;
-    const auto* where = called == row.done ? "after" : "in";
-    const auto collective = called == 0
-                                ? "no collective yet"
-                                : fmt::format("{} collective {} ({})", where, called, describe(row.calls[called % kCalls]));
-    states.push_back(
-        fmt::format("rank {}: step {}, {}, heartbeat {:.1f} s ago", rank, row.step.load(), collective, age_s(row)));
-  }
-  return fmt::format("{}", fmt::join(states, "; "));
 }
 
 }  // namespace scatterlm

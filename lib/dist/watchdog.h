@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/dist/board.h"
+#include "lib/dist/store_link.h"
 
 namespace scatterlm {
 
@@ -17,11 +18,12 @@ struct Patience {
 
 /// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
 /// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
-/// kExitPeer; ranks that only follow end silently, and ranks that are stopped are killed.
+/// kExitPeer; ranks that only follow end silently, and ranks that are stopped are killed. On several machines one rank of each
+/// says why.
 class Watchdog {
  public:
-  /// All ranks have written their pid.
-  Watchdog(Board& board, int64_t rank, int64_t world, Patience patience);
+  /// All ranks of the machine have written their pid. `machines`: that of each rank. `link` is there if they are several.
+  Watchdog(Board& board, int64_t rank, const std::vector<int64_t>& machines, Patience patience, StoreLink* link);
   /// This rank needs the others no more. While an exception is on its way they end as well: main says why, and here is said
   /// where all ranks were, if a step had begun.
   ~Watchdog();
@@ -34,37 +36,43 @@ class Watchdog {
   /// Around a collective: returns its number, and takes it when that collective and all before it are done.
   uint32_t enter(const Call& call);
   void leave(uint32_t number) { own().done = number; }
-  /// All ranks have called it: ends the process unless they called the same.
-  void check_call(uint32_t number);
-  void check_last_call() { check_call(own().called); }
+  /// Ends the process unless what other ranks have called is what this one has, as far as both have come.
+  void compare_calls();
 
   void set_step(int64_t step) { own().step = step; }
 
  private:
   struct Peer {
     int64_t rank;
-    int pidfd;  ///< readable when the process is gone, also before its parent has asked for it
+    int pidfd;  ///< readable when the process is gone, also before its parent has asked for it; -1 on another machine
   };
 
-  Row& own() { return rows_[static_cast<size_t>(rank_)]; }
+  Row& row(int64_t rank) const { return rows_[static_cast<size_t>(rank)]; }
+  Row& own() const { return row(rank_); }
+  double patience_s() const { return started_ ? patience_.step_s : patience_.start_s; }
+  const char* patience_key() const { return started_ ? "parallel.timeout_s" : "parallel.start_timeout_s"; }
   void watch();
   void look_for_the_dead();
+  void look_at_other_machines(double passed_s);
   void look_at_the_clock(double passed_s);
   std::string why_nobody_answers(uint32_t number) const;
+  std::string difference(int64_t peer, uint32_t number) const;
   /// The first rank to get here tells; all end.
   [[noreturn]] void end(const std::string& reason);
   /// Kills ranks that cannot follow by themselves; not every launcher does.
   void end_the_stopped() const;
-  std::string state_of_ranks() const;
 
   Board& board_;
   std::span<Row> rows_;
   int64_t rank_;
   Patience patience_;
+  StoreLink* link_;
   std::atomic<bool> started_ = false;
   std::vector<Peer> peers_;
   uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for: the first that is not done
   double waited_s_ = 0;       ///< counted in own ticks, so that a paused process does not blame the others
+  uint32_t carried_ = 0;      ///< exchanges with other machines
+  double silent_s_ = 0;       ///< since the last one, likewise
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };

@@ -166,7 +166,7 @@ TEST_CASE("until all are connected the start's own deadline holds") {
   const auto waiting = [&](bool connected) {
     return ranks.run_with_options([connected](const CommOptions& own) {
       Rendezvous rendezvous(own);
-      SharedBoard board(own, rendezvous, 0);
+      SharedBoard board(own, rendezvous, std::vector<int64_t>(2), 0);
       if (connected) board.watchdog().started();
       board.watchdog().enter({});
       std::this_thread::sleep_for(std::chrono::seconds(1));
