@@ -12,6 +12,7 @@
 
 #include "lib/dist/rank_process.h"
 #include "lib/dist/rendezvous.h"
+#include "lib/dist/store_link.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 
@@ -22,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 
 /// Long enough for the other ranks to notice a failure (a tick of their watchdogs) and to say so.
 constexpr auto kGrace = std::chrono::seconds(2);
+
+/// With several machines: for the other launchers to see their ranks end, before the store goes.
+constexpr auto kPatienceAtEnd = std::chrono::seconds(10);
 
 /// Signals as a file to poll. They must be blocked before any thread starts, or that thread would take them.
 class Signals {
@@ -61,6 +65,7 @@ class Group {
                                    fmt::format("MASTER_ADDR={}", options.address), fmt::format("MASTER_PORT={}", port),
                                    "TORCHELASTIC_USE_AGENT_STORE=True", fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
     }
+    if (options.nodes > 1) link_.emplace(link_options(options, port, restart));
   }
 
   /// Returns when all have ended.
@@ -68,6 +73,7 @@ class Group {
     while (step()) {
     }
     for (auto& rank : ranks_) rank.relay();
+    if (link_) link_->leave(kPatienceAtEnd);
   }
 
   bool asked_to_stop() const { return asked_to_stop_; }
@@ -80,6 +86,15 @@ class Group {
   }
 
  private:
+  /// Ranks tell those of other machines why they end; launchers do as well, for a machine without a rank that still can.
+  static StoreLink::Options link_options(const LaunchOptions& options, int64_t port, int64_t restart) {
+    const auto name = [](int64_t node) { return fmt::format("launcher {}", node); };
+    StoreLink::Options link{.world = {.address = options.address, .port = port, .hosted_store = true, .restart = restart},
+                            .name = name(options.node_rank)};
+    for (int64_t node = 1; node < options.nodes && options.node_rank == 0; ++node) link.awaited.push_back(name(node));
+    return link;
+  }
+
   /// Waits for something to happen and deals with it. False if nobody runs any more.
   bool step() {
     std::vector<pollfd> files{{signals_.fd(), POLLIN, 0}};
@@ -92,6 +107,9 @@ class Group {
       asked_to_stop_ = true;
       for (const auto& rank : ranks_) rank.send(*signal);
     }
+    if (link_ && !kill_at_) {
+      if (const auto news = link_->heard()) follow(*news);
+    }
     bool running = false;
     for (auto& rank : ranks_) {
       rank.relay();
@@ -102,14 +120,24 @@ class Group {
     return running;
   }
 
+  /// Another machine ends the run: the ranks here do so as well, or are stopped.
+  void follow(const std::string& news) {
+    news_ = "; the run had ended elsewhere: " + news;
+    failure_ = kExitPeer;
+    kill_at_ = Clock::now() + kGrace;
+  }
+
   void note_end(RankProcess& rank) {
     rank.relay();
     const int status = rank.status();
     if (status == kExitDone || status == kExitRestart) return;
     const bool killed_here = kill_at_ && Clock::now() >= *kill_at_;
+    const auto how = status > 0 ? fmt::format("failed with exit code {}", status)
+                                : fmt::format("was ended by a signal: {}", strsignal(-status));
     if (status < 0)
-      log_error(killed_here ? fmt::format("rank {} did not end by itself: killed", rank.rank())
-                            : fmt::format("rank {} was ended by a signal: {}", rank.rank(), strsignal(-status)));
+      log_error(killed_here ? fmt::format("rank {} did not end by itself: killed{}", rank.rank(), news_)
+                            : fmt::format("rank {} {}", rank.rank(), how));
+    if (link_ && !killed_here && status != kExitPeer) link_->tell(fmt::format("rank {} {}", rank.rank(), how));
     if (!kill_at_) kill_at_ = Clock::now() + kGrace;
     // What others say of a rank that failed counts less than what it says itself.
     if (!killed_here && (failure_ == kExitDone || failure_ == kExitPeer)) failure_ = status < 0 ? kExitFailure : status;
@@ -120,6 +148,8 @@ class Group {
   int failure_ = kExitDone;
   bool asked_to_stop_ = false;
   std::optional<Clock::time_point> kill_at_;
+  std::optional<StoreLink> link_;  ///< to the launchers and ranks of other machines
+  std::string news_;
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
     const auto [found, is_new] = first.emplace(gpus[rank], rank);
     if (is_new) continue;
     fail_user(
-        "ranks {} and {} both have the GPU {}: start one rank per GPU; if CUDA_VISIBLE_DEVICES is set, it must name another "
+        "ranks {} and {} both have {}: start one rank per GPU; if CUDA_VISIBLE_DEVICES is set, it must name another "
         "GPU for each rank",
         found->second, rank, gpus[rank].substr(gpus[rank].find(' ') + 1));
   }

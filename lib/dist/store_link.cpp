@@ -1,5 +1,7 @@
 #include "lib/dist/store_link.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -19,7 +21,8 @@ constexpr auto kPatience = std::chrono::seconds(1);
 constexpr double kConnect_s = 2;  // an attempt
 const char* const kNews = "news";
 
-std::string left_key(const std::string& name) { return "link/" + name; }
+std::string came_key(const std::string& name) { return fmt::format("link/{}/came", name); }
+std::string left_key(const std::string& name) { return fmt::format("link/{}/left", name); }
 
 }  // namespace
 
@@ -80,6 +83,7 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
     if (!store) state->changed.wait_for(lock, kPeriod, [&] { return state->leaving; });
   }
   try {
+    if (store) store->set(came_key(options.name), "");
     auto looked = Clock::now() - kPeriod;
     while (!state->leaving) {
       const auto to_tell = state->told ? std::nullopt : state->to_tell;
@@ -100,7 +104,9 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
       if (options.errand) options.errand(*store, true);
       store->set(left_key(options.name), "");
       std::vector<std::string> keys;
-      for (const auto& name : options.awaited) keys.push_back(left_key(name));
+      for (const auto& name : options.awaited) {
+        if (store->check({came_key(name)})) keys.push_back(left_key(name));
+      }
       if (!keys.empty()) store->wait(keys, state->patience);
     }
     lock.lock();

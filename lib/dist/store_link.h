@@ -25,7 +25,7 @@ class StoreLink {
   struct Options {
     World world;
     std::string name;                  ///< of this process among the linked ones
-    std::vector<std::string> awaited;  ///< who keeps the store: those that must be able to leave before
+    std::vector<std::string> awaited;  ///< those that this process, which keeps the store, lets leave before it
     Errand errand;                     ///< none: it looks for news every 100 ms
     std::shared_ptr<void> kept;        ///< stays until this process leaves
   };

@@ -40,6 +40,7 @@ class StoreProcess {
     waitpid(pid_, nullptr, 0);
   }
   int64_t port() const { return port_; }
+  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_;
