@@ -24,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 /// Long enough for the other ranks to notice a failure (a tick of their watchdogs) and to say so.
 constexpr auto kGrace = std::chrono::seconds(2);
 
-/// With several machines: for the other launchers to see their ranks end, before the store goes.
-constexpr auto kPatienceAtEnd = std::chrono::seconds(10);
+/// With several machines: for the other launchers to see their ranks end, before the store goes. After a failure one may be
+/// gone.
+constexpr auto kPatienceAtEnd = std::chrono::seconds(10), kPatienceAfterFailure = kGrace + std::chrono::seconds(1);
 
 /// Signals as a file to poll. They must be blocked before any thread starts, or that thread would take them.
 class Signals {
@@ -73,7 +74,7 @@ class Group {
     while (step()) {
     }
     for (auto& rank : ranks_) rank.relay();
-    if (link_) link_->leave(kPatienceAtEnd);
+    if (link_) link_->leave(failure_ == kExitDone ? kPatienceAtEnd : kPatienceAfterFailure);
   }
 
   bool asked_to_stop() const { return asked_to_stop_; }

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(10), kPeriod = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(1);
-constexpr double kConnect_s = 2;  // an attempt
+constexpr double kForever_s = 24 * 3600;  // those who wait for this thread bound what it waits for
 const char* const kNews = "news";
 
 std::string came_key(const std::string& name) { return fmt::format("link/{}/came", name); }
@@ -31,7 +31,7 @@ struct StoreLink::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<std::string> to_tell, heard;
-  bool told = false, leaving = false, ended = false;
+  bool linked = false, told = false, leaving = false, ended = false;
   std::chrono::milliseconds patience{0};
 };
 
@@ -64,26 +64,20 @@ void StoreLink::leave(std::chrono::seconds patience) {
   std::unique_lock lock(state_->mutex);
   if (!std::exchange(state_->leaving, true)) state_->patience = patience;
   state_->changed.notify_all();
-  state_->changed.wait_for(lock, patience + kPatience, [this] { return state_->ended; });
+  state_->changed.wait_for(lock, state_->linked ? patience + kPatience : kPatience, [this] { return state_->ended; });
 }
 
 void StoreLink::run(const std::shared_ptr<State>& state) {
   auto& options = state->options;
-  std::unique_lock lock(state->mutex);
+  std::unique_lock lock(state->mutex, std::defer_lock);
   c10::intrusive_ptr<c10d::Store> store;
-  while (!store && !state->leaving) {
-    lock.unlock();
-    try {
-      store = connect_store(options.world, kConnect_s);
-      store->setTimeout(std::chrono::hours(24));  // who watches the other threads also bounds what this one waits for
-    } catch (const std::exception&) {
-      // Perhaps it is not there yet.
-    }
-    lock.lock();
-    if (!store) state->changed.wait_for(lock, kPeriod, [&] { return state->leaving; });
-  }
   try {
-    if (store) store->set(came_key(options.name), "");
+    store = connect_store(options.world, kForever_s);
+    lock.lock();
+    state->linked = !state->leaving;
+    lock.unlock();
+    if (state->linked) store->set(came_key(options.name), "");
+    lock.lock();
     auto looked = Clock::now() - kPeriod;
     while (!state->leaving) {
       const auto to_tell = state->told ? std::nullopt : state->to_tell;
@@ -100,7 +94,7 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
       state->changed.wait_for(lock, kTick, [&] { return state->leaving || (state->to_tell && !state->told); });
     }
     lock.unlock();
-    if (store) {
+    if (state->linked) {
       if (options.errand) options.errand(*store, true);
       store->set(left_key(options.name), "");
       std::vector<std::string> keys;
@@ -113,7 +107,8 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
   } catch (const std::exception& error) {
     if (!lock.owns_lock()) lock.lock();
     if (!state->leaving)
-      state->heard = store_keeper(options.world) + ", which keeps the store, is gone: " + first_line(error.what());
+      state->heard =
+          fmt::format("{}, which keeps the store, is gone: {}", store_keeper(options.world), first_line(error.what()));
   }
   lock.unlock();
   store.reset();

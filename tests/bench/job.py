@@ -21,7 +21,8 @@ class Job:
 
     def __init__(self, binary, ranks, *arguments, launch=(), foreign=(), env=None):
         self.ranks = 1 if foreign else ranks
-        launcher = ["launch", "-n", str(ranks), *launch] if self.ranks > 1 else []
+        self.launched = self.ranks > 1 or bool(launch)
+        launcher = ["launch", "-n", str(ranks), *map(str, launch)] if self.launched else []
         self.last_signal = signal.SIGTERM if foreign else signal.SIGKILL
         self.command = [*map(str, foreign), str(binary), *launcher, *map(str, arguments)]
         self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
@@ -61,7 +62,7 @@ class Job:
                     self.pids[int(match[1])] = int(pid)
             return len(self.pids) == self.ranks
 
-        if self.ranks == 1:
+        if not self.launched:
             return {0: self.process.pid}
         self.wait_until(all_started, f"{self.ranks} ranks", 30)
         return self.pids
@@ -82,7 +83,7 @@ class Job:
     def kill(self):
         """Without a chance to save: ranks die with their launcher. Those of a foreign one only if it can end them."""
         if self.process.poll() is None:
-            if self.ranks > 1 and not self.pids:
+            if self.launched and not self.pids:
                 self.rank_pids()
             self.process.send_signal(self.last_signal)
             self.process.wait()

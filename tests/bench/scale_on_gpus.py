@@ -13,6 +13,7 @@
   memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
   start     the same: from the start of the process to the end of the first step
   trace     the same: one step in the profiler, how far collectives hide behind computation
+  nodes     two groups of this host as two machines: losses beside those of one, failures, rate through sockets (two_machines.py)
   launchers the quickstart's model under torchrun and mpirun, beside the own launcher; one that is not there is said and no failure
 
 Tokens are made here, so it needs no data. A part that fails leaves a row with its error and the others go on; the file is written
@@ -37,6 +38,7 @@ import tempfile
 import time
 
 import evidence
+import two_machines
 from job import ROOT, Job, JobError, read_metrics, set_options
 
 PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
@@ -53,13 +55,12 @@ class Bench:
         self.binary, self.gpus, self.tokens, self.folder = binary, gpus, tokens, pathlib.Path(folder)
         self.runs = itertools.count(1)
 
-    def start(self, ranks, config, *sets, run=None, resume="auto", foreign=()):
+    def start(self, ranks, config, *sets, run=None, resume="auto", **job):
         """A job that trains in a folder of its own, and that folder."""
         run = run or self.folder / f"run{next(self.runs)}"
         vocabulary = 257 if config == "quickstart" else 50304
         keys = [f"data.train={self.tokens}/{vocabulary}.bin", "data.validation=null", "log.tensorboard=false", "train.tokens=0", *sets]
-        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *set_options(keys),
-                   foreign=foreign), run
+        return Job(self.binary, ranks, "train", f"configs/{config}.yaml", "--run-dir", run, "--resume", resume, *set_options(keys), **job), run
 
     def finish(self, ranks, config, *sets, **options):
         """Metrics of a run to its end, and its folder."""
@@ -294,6 +295,12 @@ def trace(bench):
            "kernels": summary["kernels"][:8]}
 
 
+def nodes(bench):
+    if bench.gpus % 2:
+        raise JobError(f"{bench.gpus} GPUs are not two equal machines")
+    yield from two_machines.rows(bench, differences, rates, reached)
+
+
 def launchers(bench):
     sets = ["optim.lr=1.0e-3", "optim.warmup_steps=10", "train.steps=20", "log.interval=1", "train.dtype=float32", "parallel.zero=1"]
     reference, _ = bench.finish(bench.gpus, "quickstart", *sets)
@@ -308,7 +315,7 @@ def launchers(bench):
                **differences(f"{launcher} beside the own launcher", "float32", metrics, reference)}
 
 
-PARTS = {part.__name__: part for part in (comm, losses, failures, resume, async_save, dense, olmoe, memory, start, trace, launchers)}
+PARTS = {part.__name__: part for part in (comm, losses, failures, resume, async_save, dense, olmoe, memory, start, trace, nodes, launchers)}
 
 
 def rows_before(path, head):
