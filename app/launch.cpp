@@ -44,7 +44,9 @@ void add_launch(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<LaunchOptions>();
   options->address.clear();
   command->add_option("-n,--nproc-per-node", options->ranks, "Ranks on this machine")->required()->check(in_range(1, 1024));
-  command->add_option("--max-restarts", options->max_restarts, "Start all ranks anew after a failure, at most this often")
+  command
+      ->add_option("--max-restarts", options->max_restarts,
+                   "Start all ranks anew after a failure, at most this often; the same on each machine")
       ->check(at_least(0));
   command->add_option("--nnodes", options->nodes, "Machines; start this command on each")->check(in_range(1, 1 << 20));
   command->add_option("--node-rank", options->node_rank, "Number of this machine, from 0")->check(at_least(0));

@@ -19,7 +19,7 @@ SharedMemory::SharedMemory(size_t bytes) : fd_(memfd_create("scatterlm", MFD_CLO
 
 SharedMemory::SharedMemory(const std::string& path, size_t bytes) : fd_(open(path.c_str(), O_RDWR | O_CLOEXEC)), bytes_(bytes) {
   if (fd_ < 0) {
-    fail("{}: cannot open the memory of rank 0: {}; CPU ranks must be on one machine and of one user", path,
+    fail("{}: cannot open the memory of another rank: {}; the ranks of a machine must be of one user", path,
          std::strerror(errno));
   }
   map();

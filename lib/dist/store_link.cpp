@@ -101,7 +101,8 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
       for (const auto& name : options.awaited) {
         if (store->check({came_key(name)})) keys.push_back(left_key(name));
       }
-      if (!keys.empty()) store->wait(keys, state->patience);
+      const auto until = Clock::now() + state->patience;
+      while (!keys.empty() && Clock::now() < until && !store->check(keys)) std::this_thread::sleep_for(kTick);
     }
     lock.lock();
   } catch (const std::exception& error) {

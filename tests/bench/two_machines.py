@@ -94,6 +94,7 @@ def rows(bench, differences, rates, reached):
     for wire in ("float32", "bfloat16"):
         machines, run = start("dense_124m", "train.steps=100000", "log.interval=5", f"parallel.reduce_dtype={wire}")
         with machines:
+            machines.rank_pids()
             machines.jobs[0].wait_until(lambda: reached(run, 20), "step 20", 120)
         yield {"machines": 2, "config": "dense_124m", "reduce_dtype": wire, "through": "sockets of the loopback device",
                **rates(read_metrics(run), bench.gpus)}
