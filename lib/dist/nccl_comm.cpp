@@ -30,7 +30,12 @@ namespace scatterlm {
 namespace {
 
 void check(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess) fail("[{}] {}: {}", what, ncclGetErrorString(result), first_line(ncclGetLastError(nullptr)));
+  if (result == ncclSuccess) return;
+  const auto reason = first_line(ncclGetLastError(nullptr));
+  // Between machines NCCL sees a broken connection before this rank has heard whose process is gone. The watchdog, which then
+  // says so and ends the process, gets the time.
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  fail("[{}] {}: {}", what, ncclGetErrorString(result), reason);
 }
 void check(cudaError_t result, const char* what) {
   if (result != cudaSuccess) fail("[{}] {}", what, cudaGetErrorString(result));

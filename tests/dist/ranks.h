@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <iostream>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "lib/dist/comm.h"
@@ -66,9 +68,13 @@ struct Ranks {
       children.push_back(child);
     }
     ExitCodes codes;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);  // in a test that is about to fail
     for (const pid_t child : children) {
       int status = 0;
-      waitpid(child, &status, 0);
+      while (waitpid(child, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() > deadline) kill(child, SIGKILL);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
       codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     }
     options.world.restart++;  // the next group has keys of its own in the store
