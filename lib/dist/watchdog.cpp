@@ -150,8 +150,8 @@ std::string Watchdog::why_nobody_answers(uint32_t number) const {
     if (oldest == nullptr || row(peer.rank).age_s() > row(oldest->rank).age_s()) oldest = &peer;
   }
   if (oldest != nullptr) {
-    return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer {}", oldest->rank,
-                       row(oldest->rank).age_s(), after);
+    return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s{}; no answer {}", oldest->rank,
+                       row(oldest->rank).age_s(), oldest->pidfd < 0 ? ", or its machine is out of reach" : "", after);
   }
   if (silent_s_ > kSilent_s)
     return fmt::format("{} has not answered for {:.1f} s; no answer of other ranks {}", link_->keeper(), silent_s_, after);

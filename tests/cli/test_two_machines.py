@@ -97,6 +97,19 @@ def test_restarts_go_on_from_the_last_checkpoint(binary, tiny_config, runs, whol
     assert final(runs / "run") == whole
 
 
+def test_a_signal_to_one_launcher_stops_both_at_the_same_step(binary, tiny_config, runs, whole):
+    with start(binary, tiny_config, runs / "run") as machines:
+        machines.rank_pids()
+        wait_for(machines, runs / "run" / "metrics.jsonl")
+        machines.jobs[1].process.send_signal(signal.SIGTERM)
+        codes, errors, _ = machines.end(60)
+    assert codes == [75, 75], errors
+    with start(binary, tiny_config, runs / "run") as machines:
+        codes, errors, _ = machines.end(60)
+    assert codes == [0, 0], errors
+    assert final(runs / "run") == whole
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_machine_that_never_comes_is_named_in_time(binary, tiny_config, free_port, node):
     """Not even its launcher."""
