@@ -16,8 +16,9 @@ struct LaunchOptions {
 };
 
 /// Each line that a rank prints gets the rank's number in front. SIGINT, SIGTERM and SIGUSR1 are passed on. When a rank fails,
-/// the others have a moment to say why they end too, then they are killed; if this process dies, so do they.
-/// Returns the exit code of the rank that failed first by itself (a signal: kExitFailure), kExitRestart, or kExitDone.
+/// the others have a moment to say why they end too, then they are killed; if this process dies, so do they. Launchers of
+/// several machines hear of each other's failures and do the same; that of machine 0, which keeps the store, ends last. Returns
+/// the exit code of the rank that failed first by itself (a signal: kExitFailure), kExitRestart, or kExitDone.
 int launch(const LaunchOptions& options);
 
 }  // namespace scatterlm
