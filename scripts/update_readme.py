@@ -167,6 +167,15 @@ def scaling_facts(data):
     for row in of("launchers"):
         if "max_difference" in row:
             yield f"losses under {row['launcher']} and the own launcher", f"{row['max_difference']:.1e} apart"
+    for row in of("nodes"):
+        if "max_difference" in row:
+            yield f"halves of the GPUs as two machines, {row['started']}: losses of {row['steps']} steps beside those on one", f"{row['max_difference']:.1e} apart"
+        elif "signal" in row:
+            after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
+            yield f"the same, {row['signal']} of rank {row['rank']}: both launchers and all ranks gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+        else:
+            yield (f"the same, `{row['config']}` through {row['through']}, gradients in {row['reduce_dtype']}",
+                   f"{row['tok_s_per_gpu']:,.0f} tok/s a GPU, {row['comm']['exposed_ms']:.0f} ms a step exposed")
     if rows := of("start"):
         yield f"start of the process to the end of the first step of `{rows[0]['config']}`", " and ".join(f"{row['first_step_s']:.1f} s" for row in rows)
 

@@ -80,6 +80,10 @@ def test_tables_of_scaling():
                      {"part": "trace", "config": "olmoe_1b_7b", "wall_ms": 325.3, "busy_ms": 321.4, "collectives_ms": 151.0, "exposed_ms": 9.65},
                      {"part": "start", "config": "olmoe_1b_7b", "first_step_s": 14.66}, {"part": "launchers", "launcher": "mpirun", "missing": True},
                      {"part": "launchers", "launcher": "torchrun", "max_difference": 1.2e-7},
+                     {"part": "nodes", "started": "by hand", "steps": 50, "max_difference": 2.4e-7},
+                     {"part": "nodes", "signal": "SIGSTOP", "rank": 3, "timeout_s": 5, "seconds_to_all_gone": 5.73},
+                     {"part": "nodes", "config": "dense_124m", "reduce_dtype": "bfloat16", "through": "sockets", "tok_s_per_gpu": 431530.1,
+                      "comm": {"exposed_ms": 34.86}},
                      {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
                      {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5, "reduce_scatter_gbps": 233.6, "all_gather_gbps": 254.1}}]}
     assert update_readme.TABLES["scale_h200x8"](data)[4:] == [
@@ -98,6 +102,9 @@ def test_tables_of_scaling():
         "| training stood still for saves beside it | 322, 4 ms |",
         "| `dense_124m`, saved beside the training or not | bytes equal |",
         "| losses under torchrun and the own launcher | 1.2e-07 apart |",
+        "| halves of the GPUs as two machines, by hand: losses of 50 steps beside those on one | 2.4e-07 apart |",
+        "| the same, SIGSTOP of rank 3: both launchers and all ranks gone after | 5.7 s, with a timeout of 5 s |",
+        "| the same, `dense_124m` through sockets, gradients in bfloat16 | 431,530 tok/s a GPU, 35 ms a step exposed |",
         "| start of the process to the end of the first step of `olmoe_1b_7b` | 14.7 s |"]
 
 
