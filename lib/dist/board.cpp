@@ -27,6 +27,7 @@ void Row::keep(const NumberedCall& call) {
   Place& place = calls_[call.number % kCalls];
   if (place.number == call.number) return;
   place.number = 0;  // who reads it now finds nothing
+  std::atomic_thread_fence(std::memory_order_release);
   place.call = call;
   place.number = call.number;
 }
@@ -35,6 +36,7 @@ std::optional<NumberedCall> Row::find(uint32_t number) const {
   const Place& place = calls_[number % kCalls];
   if (number == 0 || place.number != number) return std::nullopt;
   const NumberedCall call = place.call;
+  std::atomic_thread_fence(std::memory_order_acquire);
   return place.number == number ? std::optional(call) : std::nullopt;
 }
 

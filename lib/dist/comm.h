@@ -58,6 +58,8 @@ class Comm {
   /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;
 
+  /// Before this process ends by _exit: the other ranks end as well.
+  virtual void tell_failure() {}
   /// Named when something goes wrong from here on.
   virtual void set_step(int64_t) {}
   /// Sums over the collectives that have ended since the last call.

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include "lib/dist/rank_process.h"
 #include "lib/dist/rendezvous.h"
@@ -115,7 +116,10 @@ class Group {
     for (auto& rank : ranks_) {
       rank.relay();
       if (rank.has_ended()) note_end(rank);
-      if (rank.running() && kill_at_ && Clock::now() >= *kill_at_) rank.send(SIGKILL);
+      if (rank.running() && kill_at_ && Clock::now() >= *kill_at_) {
+        rank.send(SIGKILL);
+        killed_.insert(rank.rank());
+      }
       running = running || rank.running();
     }
     return running;
@@ -123,7 +127,7 @@ class Group {
 
   /// Another machine ends the run: the ranks here do so as well, or are stopped.
   void follow(const std::string& news) {
-    news_ = "; the run had ended elsewhere: " + news;
+    news_ = "; the run had ended: " + news;
     failure_ = kExitPeer;
     kill_at_ = Clock::now() + kGrace;
   }
@@ -132,14 +136,14 @@ class Group {
     rank.relay();
     const int status = rank.status();
     if (status == kExitDone || status == kExitRestart) return;
-    const bool killed_here = kill_at_ && Clock::now() >= *kill_at_;
+    const bool killed_here = killed_.contains(rank.rank());
+    if (!kill_at_) kill_at_ = Clock::now() + kGrace;
     const auto how = status > 0 ? fmt::format("failed with exit code {}", status)
                                 : fmt::format("was ended by a signal: {}", strsignal(-status));
     if (status < 0)
       log_error(killed_here ? fmt::format("rank {} did not end by itself: killed{}", rank.rank(), news_)
                             : fmt::format("rank {} {}", rank.rank(), how));
     if (link_ && !killed_here && status != kExitPeer) link_->tell(fmt::format("rank {} {}", rank.rank(), how));
-    if (!kill_at_) kill_at_ = Clock::now() + kGrace;
     // What others say of a rank that failed counts less than what it says itself.
     if (!killed_here && (failure_ == kExitDone || failure_ == kExitPeer)) failure_ = status < 0 ? kExitFailure : status;
   }
@@ -149,6 +153,7 @@ class Group {
   int failure_ = kExitDone;
   bool asked_to_stop_ = false;
   std::optional<Clock::time_point> kill_at_;
+  std::set<int64_t> killed_;       ///< ranks that did not end by themselves
   std::optional<StoreLink> link_;  ///< to the launchers and ranks of other machines
   std::string news_;
 };

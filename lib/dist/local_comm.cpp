@@ -50,6 +50,7 @@ class LocalComm final : public Comm {
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
+  void tell_failure() override { board_->watchdog().tell_failure(); }
   CommTimes take_times() override { return std::exchange(times_, {}); }
   void wait(Ticket) override {}
 

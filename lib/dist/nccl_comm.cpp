@@ -118,6 +118,7 @@ class NcclComm final : public Comm {
     drain();
     poller_ = {};
     const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
+    cudaDeviceSynchronize();                               // what still computes may read the buffers
     for (const auto& buffer : buffers_) {
       ncclCommWindowDeregister(bulk_.comm, buffer.window);
       ncclMemFree(buffer.memory);
@@ -131,6 +132,7 @@ class NcclComm final : public Comm {
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
+  void tell_failure() override { board_->watchdog().tell_failure(); }
   CommTimes take_times() override {
     const std::lock_guard lock(times_mutex_);
     return std::exchange(times_, {});
@@ -317,7 +319,7 @@ class NcclComm final : public Comm {
   Lane bulk_, small_;
   struct Buffer {
     void* memory = nullptr;
-    ncclWindow_t window = nullptr;  ///< none where GPUs do not reach each other's memory
+    ncclWindow_t window = nullptr;  ///< that of this process alone where GPUs do not reach each other's memory
   };
   std::vector<Buffer> buffers_;
   Event ready_;

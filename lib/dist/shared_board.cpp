@@ -57,13 +57,18 @@ SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, con
   const auto paths = rendezvous.collect("memory", rank_ == maker ? memory_->path() : "");
   if (rank_ != maker) memory_ = std::make_shared<SharedMemory>(paths[static_cast<size_t>(maker)], bytes);
   rows()[static_cast<size_t>(rank_)].pid = getpid();
+  const bool several = std::count(machines.begin(), machines.end(), machine) < world_;
+  if (several) {
+    link_.emplace(link_options(options.world, rendezvous, std::make_shared<Bridge>(memory_, rank_, machines)));
+    if (!link_->is_linked(options.start_timeout_s))
+      fail("rank {} gets no second connection to {} within {:g} s (parallel.start_timeout_s)", rank_,
+           store_keeper(options.world), options.start_timeout_s);
+  }
   for (int64_t rank = 0; rank < world_; ++rank) {  // or one that dies now would be taken for one that has long been stopped
     const bool foreign = machines[static_cast<size_t>(rank)] != machine;
     if (rank == rank_ || (foreign && rank_ == maker)) rows()[static_cast<size_t>(rank)].heartbeat = now_ns();
   }
   rendezvous.meet("mapped");
-  const bool several = std::count(machines.begin(), machines.end(), machine) < world_;
-  if (several) link_.emplace(link_options(options.world, rendezvous, std::make_shared<Bridge>(memory_, rank_, machines)));
   watchdog_.emplace(board(), rank_, machines, Patience{options.start_timeout_s, options.timeout_s},
                     several ? &*link_ : nullptr);
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lib/dist/rendezvous.h"
+#include "lib/util/error.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -42,6 +43,12 @@ StoreLink::StoreLink(Options options) : state_(std::make_shared<State>()) {
 
 StoreLink::~StoreLink() { leave(std::chrono::seconds(0)); }
 
+bool StoreLink::is_linked(double within_s) const {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_for(lock, std::chrono::duration<double>(within_s), [this] { return state_->linked || state_->ended; });
+  return state_->linked;
+}
+
 std::string StoreLink::keeper() const { return store_keeper(state_->options.world) + ", which keeps the store,"; }
 
 std::optional<std::string> StoreLink::heard() const {
@@ -51,6 +58,7 @@ std::optional<std::string> StoreLink::heard() const {
 
 void StoreLink::tell(const std::string& why) {
   std::unique_lock lock(state_->mutex);
+  if (state_->to_tell) return;  // only the first counts
   state_->to_tell = why;
   state_->changed.notify_all();
   state_->changed.wait_for(lock, kPatience, [this] { return state_->told || state_->ended; });
@@ -75,6 +83,7 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
     store = connect_store(options.world, kForever_s);
     lock.lock();
     state->linked = !state->leaving;
+    state->changed.notify_all();
     lock.unlock();
     if (state->linked) store->set(came_key(options.name), "");
     lock.lock();
@@ -107,9 +116,11 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
     lock.lock();
   } catch (const std::exception& error) {
     if (!lock.owns_lock()) lock.lock();
+    const bool ours = dynamic_cast<const Error*>(&error) != nullptr;  // of the errand, not of the store
     if (!state->leaving)
       state->heard =
-          fmt::format("{}, which keeps the store, is gone: {}", store_keeper(options.world), first_line(error.what()));
+          ours ? error.what()
+               : fmt::format("{}, which keeps the store, is gone: {}", store_keeper(options.world), first_line(error.what()));
   }
   lock.unlock();
   store.reset();

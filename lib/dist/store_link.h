@@ -34,6 +34,9 @@ class StoreLink {
   /// Leaves at once.
   ~StoreLink();
 
+  /// Whether there is a connection, at the latest after so long: a name server that does not answer takes its time.
+  bool is_linked(double within_s) const;
+
   std::string keeper() const;  ///< of the store: "the launcher at node1:29400, which keeps the store,"
 
   /// Why the run ends: as another process has told, or since the store is gone.

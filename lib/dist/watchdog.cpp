@@ -46,19 +46,22 @@ Watchdog::Watchdog(Board& board, int64_t rank, const std::vector<int64_t>& machi
 Watchdog::~Watchdog() {
   stop_ = true;
   thread_.join();
-  if (std::uncaught_exceptions() > 0) {
-    if (!board_.claimed.exchange(true)) {
-      if (own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks(rows_)));
-      if (link_ != nullptr) link_->tell(fmt::format("rank {} fails; its own message says why", rank_));
-    }
-    board_.ended = true;
-    if (link_ != nullptr) link_->linger();
-  } else {
+  if (std::uncaught_exceptions() > 0)
+    tell_failure();
+  else
     own().finished = true;
-  }
   for (const auto& peer : peers_) {
     if (peer.pidfd >= 0) close(peer.pidfd);
   }
+}
+
+void Watchdog::tell_failure() {
+  if (!board_.claimed.exchange(true)) {
+    if (own().step > 0) log_error(fmt::format("this rank fails; {}", state_of_ranks(rows_)));
+    if (link_ != nullptr) link_->tell(fmt::format("rank {} fails; its own message says why", rank_));
+  }
+  board_.ended = true;
+  if (link_ != nullptr) link_->linger();
 }
 
 uint32_t Watchdog::enter(const Call& call) {

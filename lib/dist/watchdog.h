@@ -24,8 +24,7 @@ class Watchdog {
  public:
   /// All ranks of the machine have written their pid. `machines`: that of each rank. `link` is there if they are several.
   Watchdog(Board& board, int64_t rank, const std::vector<int64_t>& machines, Patience patience, StoreLink* link);
-  /// This rank needs the others no more. While an exception is on its way they end as well: main says why, and here is said
-  /// where all ranks were, if a step had begun.
+  /// This rank needs the others no more; while an exception is on its way: tell_failure().
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -40,6 +39,10 @@ class Watchdog {
   void compare_calls();
 
   void set_step(int64_t step) { own().step = step; }
+
+  /// Before this rank ends for a reason of its own: the others end as well. What ends it says why, here is said where all ranks
+  /// were, if a step had begun. For a process that cannot throw; otherwise the destructor does it.
+  void tell_failure();
 
  private:
   struct Peer {

@@ -115,6 +115,7 @@ void Saver::give_up() {
   log_error(fmt::format(
       "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
       comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s));
+  comm_.tell_failure();
   std::fflush(nullptr);
   _exit(kExitFailure);
 }

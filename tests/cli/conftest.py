@@ -10,6 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 END_OF_TEXT = 256
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # c10d asks for the name of each address that it connects to
 
 # Small enough for 100 steps in a few seconds on one core, and with every kind of layer.
 TINY_CONFIG = """\

@@ -237,6 +237,7 @@ TEST_CASE("machines: different calls are named, however many are before and afte
       for (int i = 0; i < before; ++i) call({Operation::kAllGather, at::kBFloat16, i});
       call({Operation::kAllReduce, at::kFloat, rank.rank < 2 ? 5 : 6});
       for (int i = 0; i < after; ++i) call({});
+      rank.board.meet();  // now all calls of all ranks are known
       for (int i = 0; i < 2000; ++i, nap(5)) watchdog.compare_calls();
     });
     REQUIRE(outcome.codes == ExitCodes(4, kExitPeer));
@@ -294,7 +295,7 @@ TEST_CASE("machines: a store that is killed ends all at once, one that is stoppe
     nap(15'000);
   });
   REQUIRE(silence.codes == ExitCodes(4, kExitPeer));
-  REQUIRE(silence.count("which keeps the store, has not answered for 3.") == 2);
+  REQUIRE(silence.count("which keeps the store, has not answered for ") == 2);
   REQUIRE(silence.seconds < 12);
 }
 
