@@ -53,7 +53,11 @@ SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, con
   const size_t bytes = board_bytes() + extra_bytes;
   const int64_t machine = machines[static_cast<size_t>(rank_)];
   const auto maker = std::find(machines.begin(), machines.end(), machine) - machines.begin();
-  if (rank_ == maker) memory_ = std::make_shared<SharedMemory>(bytes);
+  if (rank_ == maker) {
+    memory_ = std::make_shared<SharedMemory>(bytes);
+    for (Row& row : rows())
+      row.heartbeat = now_ns();  // or one that dies soon would be taken for one that has long been stopped
+  }
   const auto paths = rendezvous.collect("memory", rank_ == maker ? memory_->path() : "");
   if (rank_ != maker) memory_ = std::make_shared<SharedMemory>(paths[static_cast<size_t>(maker)], bytes);
   rows()[static_cast<size_t>(rank_)].pid = getpid();
@@ -64,10 +68,7 @@ SharedBoard::SharedBoard(const CommOptions& options, Rendezvous& rendezvous, con
       fail("rank {} gets no second connection to {} within {:g} s (parallel.start_timeout_s)", rank_,
            store_keeper(options.world), options.start_timeout_s);
   }
-  for (int64_t rank = 0; rank < world_; ++rank) {  // or one that dies now would be taken for one that has long been stopped
-    const bool foreign = machines[static_cast<size_t>(rank)] != machine;
-    if (rank == rank_ || (foreign && rank_ == maker)) rows()[static_cast<size_t>(rank)].heartbeat = now_ns();
-  }
+  rows()[static_cast<size_t>(rank_)].heartbeat = now_ns();  // connecting may have taken long
   rendezvous.meet("mapped");
   watchdog_.emplace(board(), rank_, machines, Patience{options.start_timeout_s, options.timeout_s},
                     several ? &*link_ : nullptr);
