@@ -9,6 +9,7 @@
 #include <functional>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -97,7 +98,7 @@ struct Ranks {
     try {
       return body(own) ? 0 : 1;
     } catch (const std::exception& error) {
-      std::cerr << "rank " << rank << ": " << error.what() << std::endl;
+      std::cerr << "rank " + std::to_string(rank) + ": " + error.what() + "\n";  // at once, for others write too
       return 9;
     }
   }
