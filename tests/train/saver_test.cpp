@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <iostream>
+#include <cstdio>
 
 #include "tests/train/tiny_run.h"
 
@@ -133,7 +133,7 @@ TEST_CASE("a rank that others wait for in vain gives up") {
       saver.save();
       saver.finish();
     } catch (const std::exception& error) {
-      std::cerr << error.what() << std::endl;
+      std::fprintf(stderr, "%s\n", error.what());
     }
     _exit(0);
   }
