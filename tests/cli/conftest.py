@@ -2,13 +2,17 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bench"))  # its jobs serve tests as well
+
+import two_machines  # noqa: E402
+
 END_OF_TEXT = 256
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # c10d asks for the name of each address that it connects to
 
@@ -59,9 +63,7 @@ def scatterlm(binary):
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
+    return two_machines.free_port()
 
 
 def write_token_file(path, tokens):

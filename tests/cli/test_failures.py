@@ -3,16 +3,12 @@ command goes on to the same bits."""
 import os
 import re
 import signal
-import sys
 import time
 
 import pytest
 
-from conftest import ROOT, TINY_CONFIG
-
-sys.path.insert(0, str(ROOT / "tests/bench"))
-
-from job import Job  # noqa: E402
+from conftest import TINY_CONFIG
+from job import Job
 
 SIGNAL_LIMIT = 10  # seconds from a killed rank to all processes gone
 TIMEOUT = 3

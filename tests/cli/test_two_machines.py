@@ -4,17 +4,13 @@ import os
 import pathlib
 import re
 import signal
-import sys
 import time
 
 import pytest
 
-from conftest import ROOT, TINY_CONFIG
-
-sys.path.insert(0, str(ROOT / "tests/bench"))
-
-from job import Job  # noqa: E402
-from two_machines import Machines, launch_options  # noqa: E402
+from conftest import TINY_CONFIG
+from job import Job
+from two_machines import Machines, launch_options
 
 STEPS = 200
 OPTIONS = ["--set", f"train.steps={STEPS}", "--set", "checkpoint.save_interval=20", "--set", "log.interval=5"]
