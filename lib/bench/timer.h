@@ -27,7 +27,8 @@ int64_t num_rounds(int64_t asked, double slowest_ms);
 /// events of the current stream, after 256 MB were zeroed, which leaves nothing else in L2; gaps between launches count.
 std::vector<Spread> time_interleaved(const std::vector<Variant>& variants, int64_t asked_rounds, at::Device device);
 
-/// Time in us in which the host enqueues a run on an idle GPU; median of 21.
+/// Time in us in which the host enqueues a run right after another one, as the layers of a step follow each other; median
+/// of 21. Together they must fit into the queue of a GPU, a thousand launches.
 double enqueue_us(const Variant& variant, at::Device device);
 
 }  // namespace scatterlm::bench
