@@ -34,6 +34,11 @@ Bridge::Bridge(std::shared_ptr<SharedMemory> memory, int64_t rank, std::vector<i
       ranks_(static_cast<size_t>(*std::max_element(machines.begin(), machines.end()) + 1)),
       sent_(ranks_.size()) {
   for (size_t r = 0; r < machines.size(); ++r) ranks_[static_cast<size_t>(machines[r])].push_back(static_cast<int64_t>(r));
+  for (int64_t machine = 0; machine < std::ssize(ranks_); ++machine) {
+    if (machine == machine_) continue;
+    others_.push_back(machine);
+    keys_.push_back(key(machine));
+  }
 }
 
 std::string Bridge::key(int64_t machine) const { return fmt::format("rows/{}", machine); }
@@ -56,18 +61,23 @@ bool Bridge::carry(c10d::Store& store) {
   if (!is_on_duty() || now - last_ < (is_meeting() ? kPeriodInMeetings : kPeriod)) return false;
   last_ = now;
   send(store);
-  std::vector<std::string> keys;
-  std::vector<int64_t> others;
-  for (int64_t machine = 0; machine < std::ssize(ranks_); ++machine) {
-    if (machine == machine_) continue;
-    others.push_back(machine);
-    keys.push_back(key(machine));
+  if (store.check(keys_)) {  // or some have not begun
+    const auto values = store.multiGet(keys_);
+    for (size_t i = 0; i < others_.size(); ++i) receive(others_[i], values[i]);
   }
-  if (!store.check(keys)) return true;  // some have not begun
-  const auto values = store.multiGet(keys);
-  for (size_t i = 0; i < others.size(); ++i) receive(others[i], values[i]);
   ++board_.carried;
   return true;
+}
+
+/// Another rank of the machine may leave meanwhile, and rows be sent in its place that do not say so: until all is said.
+void Bridge::leave(c10d::Store& store) {
+  const auto finished = [this] {
+    return std::count_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.finished.load(); });
+  };
+  for (auto before = finished() - 1; before != finished();) {
+    before = finished();
+    send(store);
+  }
 }
 
 void Bridge::send(c10d::Store& store) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lib/dist/board.h"
@@ -24,14 +25,15 @@ class Bridge {
 
   /// To be called often. True if rows were exchanged. Throws what the store throws.
   bool carry(c10d::Store& store);
-  /// The last state of the machine's rows.
-  void send(c10d::Store& store);
+  /// The last state of the machine's rows, when its ranks leave.
+  void leave(c10d::Store& store);
 
  private:
   std::string key(int64_t machine) const;
   bool is_on_duty();
   /// Ranks wait at a meeting for others.
   bool is_meeting();
+  void send(c10d::Store& store);
   void receive(int64_t machine, const std::vector<uint8_t>& rows);
 
   std::shared_ptr<SharedMemory> memory_;
@@ -39,6 +41,8 @@ class Bridge {
   std::span<Row> rows_;
   int64_t rank_, machine_;
   std::vector<std::vector<int64_t>> ranks_;  ///< of each machine
+  std::vector<int64_t> others_;              ///< machines
+  std::vector<std::string> keys_;            ///< of their rows
   std::vector<uint64_t> sent_;               ///< when, by its own clock, each machine has sent what came last
   std::chrono::steady_clock::time_point last_;
 };

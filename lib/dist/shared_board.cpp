@@ -36,7 +36,7 @@ StoreLink::Options link_options(const World& world, const Rendezvous& rendezvous
   const auto name = [](int64_t rank) { return fmt::format("rank {}", rank); };
   StoreLink::Options options{.world = world, .name = name(world.rank)};
   options.errand = [bridge = std::move(bridge)](c10d::Store& store, bool leaving) {
-    if (leaving) bridge->send(store);
+    if (leaving) bridge->leave(store);
     return !leaving && bridge->carry(store);
   };
   if (!keeps_store(world)) return options;

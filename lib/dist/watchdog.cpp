@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <fstream>
 
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
@@ -19,6 +20,15 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr double kSilent_s = 2;  // without rows of other machines, which come every 100 ms
+
+/// Whether a signal or a debugger keeps the process from running; one that only waits for its turn still ends by itself.
+bool is_halted(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  std::getline(file, stat);
+  const auto state = stat.rfind(") ") + 2;  // behind the program's name, which may hold anything
+  return state < stat.size() && (stat[state] == 'T' || stat[state] == 't');
+}
 
 bool is_gone(int pidfd) {
   pollfd query{.fd = pidfd, .events = POLLIN, .revents = 0};
@@ -180,7 +190,7 @@ void Watchdog::end(const std::string& reason) {
 
 void Watchdog::end_the_stopped() const {
   for (const auto& [peer, pidfd] : peers_) {
-    if (pidfd < 0 || !row(peer).is_stopped() || is_gone(pidfd)) continue;
+    if (pidfd < 0 || row(peer).finished || is_gone(pidfd) || !is_halted(row(peer).pid)) continue;
     if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0)
       log_error(fmt::format("rank {} is stopped: killed", peer));
   }
