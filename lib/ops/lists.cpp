@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/device/ceil_div.h"
+
 namespace scatterlm::ops {
 namespace {
 
 constexpr int64_t kAlignment = 32, kStride = 1;
 
-int64_t aligned(int64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t aligned(int64_t size) { return kernels::ceil_div(size, kAlignment) * kAlignment; }
 
 /// buffer[first .. first + size - 1] as a tensor of its own. slice() takes as long as an allocation.
 at::Tensor part_of(const at::Tensor& buffer, int64_t first, int64_t size) {

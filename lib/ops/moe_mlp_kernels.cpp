@@ -78,6 +78,7 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
   variable_list results(kNumInputs);
   if (!grads[0].defined()) return results;
   if (!h.defined()) fail("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation");
+  if (at::GradMode::is_enabled()) fail("[moe_mlp] has no second derivative on kernels: create_graph is not for it");
   auto dh = std::exchange(h, {});
   const auto x_TD = saved[kX].unpack(), w1 = saved[kW1].unpack(), w2 = saved[kW2].unpack(), gates = saved[kGates].unpack(),
              b1 = saved[kB1].unpack(), b2 = saved[kB2].unpack();

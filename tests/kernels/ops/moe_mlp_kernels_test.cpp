@@ -190,6 +190,17 @@ TEST_CASE("moe_mlp on kernels: a second backward is refused", "[moe_mlp]") {
                       ContainsSubstring("[moe_mlp] backward runs once: it wrote the gradient over the pre-activation"));
 }
 
+TEST_CASE("moe_mlp on kernels: a second derivative is refused", "[moe_mlp]") {
+  const auto c = cases()[2];
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[0].requires_grad_();
+  inputs[3] = inputs[3].to(at::kFloat);
+  const auto out = op_for(c, Activation::kSwiglu)(inputs);
+  REQUIRE_THROWS_WITH(out.backward(at::ones_like(out), /*retain_graph=*/true, /*create_graph=*/true),
+                      ContainsSubstring("[moe_mlp] has no second derivative on kernels"));
+}
+
 TEST_CASE("moe_mlp on kernels: a gradient has the same bits whatever others are wanted", "[moe_mlp]") {
   const auto c = cases()[2];
   const bool biased = GENERATE(false, true);
