@@ -8,8 +8,7 @@
 namespace scatterlm {
 
 std::string describe(const Call& call) {
-  static constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                           "broadcast",  "gather_buffer",  "barrier"};
+  static constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "buffer", "barrier"};
   const auto* name = kNames[static_cast<int>(call.operation)];
   return call.operation == Operation::kBarrier ? name : fmt::format("{} of {} {}", name, call.numel, c10::toString(call.dtype));
 }

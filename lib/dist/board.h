@@ -12,7 +12,7 @@
 
 namespace scatterlm {
 
-enum class Operation : int8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kGatherBuffer, kBarrier };
+enum class Operation : int8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBuffer, kBarrier };
 
 /// What a rank asks of a collective. The n-th calls of all ranks must be equal.
 struct Call {
@@ -67,7 +67,7 @@ struct Row {
 struct Board {
   std::atomic<bool> claimed;      ///< a rank is going to say why the run ends
   std::atomic<bool> ended;        ///< it has said so: the others follow
-  std::atomic<uint32_t> carried;  ///< how often rows were exchanged with other machines
+  std::atomic<uint32_t> carried;  ///< how often the store took and gave rows of machines
   Row first_row;                  ///< as many as there are ranks
 
   static size_t bytes(int64_t world) { return sizeof(Board) + sizeof(Row) * static_cast<size_t>(world - 1); }

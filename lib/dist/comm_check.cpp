@@ -51,10 +51,12 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     comm.all_reduce(all);
     check("all_reduce", all, total);
     auto part = at::empty({shard}, options), in_place = own.clone();
-    comm.wait(comm.reduce_scatter(own, part));
-    check("reduce_scatter", part, own_total);
-    comm.wait(comm.reduce_scatter(in_place, in_place.narrow(0, rank * shard, shard)));
-    check("reduce_scatter in place", in_place.narrow(0, rank * shard, shard), own_total);
+    for (const auto& from : {in_place, comm.reduce_buffer(numel, options).copy_(own)}) {
+      comm.wait(comm.reduce_scatter(from, part));
+      check("reduce_scatter", part, own_total);
+      comm.wait(comm.reduce_scatter(from, from.narrow(0, rank * shard, shard)));
+      check("reduce_scatter in place", from.narrow(0, rank * shard, shard), own_total);
+    }
     auto gathered = at::empty({numel}, options);
     comm.wait(comm.all_gather(part, gathered));
     check("all_gather", gathered, total);
@@ -72,7 +74,8 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes) {
   const int64_t shard = std::max<int64_t>(1, bytes / 2 / comm.world()), numel = shard * comm.world();
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  auto full = at::ones({numel}, options), part = at::ones({shard}, options), gathered = comm.gather_buffer(numel, options);
+  auto full = comm.reduce_buffer(numel, options).fill_(1), part = at::ones({shard}, options);
+  auto gathered = comm.gather_buffer(numel, options);
   const double through_link =
       static_cast<double>(2 * numel) * static_cast<double>(comm.world() - 1) / static_cast<double>(comm.world());
   std::vector<Bandwidth> result;

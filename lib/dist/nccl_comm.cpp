@@ -8,19 +8,24 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "lib/dist/collective.h"
 #include "lib/dist/machine.h"
+#include "lib/dist/nccl_lane.h"
 #include "lib/dist/shared_board.h"
+#include "lib/ops/sum_parts.h"
 #include "lib/util/gpu.h"
 #include "lib/util/log/log.h"
 #include "lib/util/memory.h"
@@ -29,70 +34,9 @@
 namespace scatterlm {
 namespace {
 
-void check(ncclResult_t result, const char* what) {
-  if (result == ncclSuccess) return;
-  const auto reason = first_line(ncclGetLastError(nullptr));
-  // Between machines NCCL sees a broken connection before this rank has heard whose process is gone. The watchdog, which then
-  // says so and ends the process, gets the time.
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  fail("[{}] {}: {}", what, ncclGetErrorString(result), reason);
-}
-void check(cudaError_t result, const char* what) {
-  if (result != cudaSuccess) fail("[{}] {}", what, cudaGetErrorString(result));
-}
-
 // Collectives given to NCCL that have not ended; with more the host waits. Each holds a place in the rings of events.
 constexpr uint32_t kMostQueued = 64;
 constexpr size_t kEvents = 2 * kMostQueued;
-
-ncclDataType_t type_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat: return ncclFloat32;
-    case at::kBFloat16: return ncclBfloat16;
-    case at::kDouble: return ncclFloat64;
-    case at::kLong: return ncclInt64;
-    default: fail("[nccl] takes float32, bfloat16, float64 and int64, got {}", c10::toString(tensor.scalar_type()));
-  }
-}
-
-class Event {
- public:
-  Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-
-  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// What is put into the stream from now on runs after what was recorded.
-  void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
-  void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
-  cudaError_t query() const { return cudaEventQuery(event_); }
-  double ms_since(const Event& start) const {
-    float ms = 0;
-    cudaEventElapsedTime(&ms, start.event_, event_);
-    return ms;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-/// Collectives of one lane run in order, those of two side by side. Their blocks go before those of waiting computations.
-struct Lane {
-  ncclComm_t comm = nullptr;
-  cudaStream_t stream = nullptr;
-
-  Lane() {
-    int least = 0, greatest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
-  }
-  ~Lane() { cudaStreamDestroy(stream); }
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
-
-  bool finish() { return ncclCommFinalize(comm) == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess; }
-};
 
 class NcclComm final : public Comm {
  public:
@@ -102,6 +46,7 @@ class NcclComm final : public Comm {
     rendezvous.compare_identities();
     check_gpus(rendezvous.collect("gpu", host_id() + " " + gpus().at(static_cast<size_t>(device_.index())).uuid));
     const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
+    one_machine_ = std::ranges::max(machines) == 0;
     board_.emplace(options, rendezvous, machines, 0);      // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
@@ -119,10 +64,8 @@ class NcclComm final : public Comm {
     poller_ = {};
     const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
     cudaDeviceSynchronize();                               // what still computes may read the buffers
-    for (const auto& buffer : buffers_) {
-      ncclCommWindowDeregister(bulk_.comm, buffer.window);
-      ncclMemFree(buffer.memory);
-    }
+    for (const auto& buffer : buffers_) free_buffer(buffer);
+    free_buffer(received_);
     if (!small_.finish() || !bulk_.finish()) {
       log_warning(fmt::format("NCCL did not end cleanly: {}", first_line(ncclGetLastError(nullptr))));
     }
@@ -154,7 +97,16 @@ class NcclComm final : public Comm {
 
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     check_shard("reduce_scatter", shard, full, world_);
-    return enqueue({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
+    const Call call{Operation::kReduceScatter, full.scalar_type(), full.numel()};
+    if (reduce_buffers_.contains(full.data_ptr())) {
+      if (to_sum_) wait(to_sum_->ticket);  // or its parts would be overwritten
+      const Ticket ticket = enqueue(call, full, bulk_, [&](const Lane& lane) {
+        return ncclAlltoAll(full.const_data_ptr(), received_.memory, count(shard), type_of(full), lane.comm, lane.stream);
+      });
+      to_sum_ = {ticket, shard};
+      return ticket;
+    }
+    return enqueue(call, full, bulk_, [&](const Lane& lane) {
       return ncclReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(), count(shard), type_of(full), ncclSum, lane.comm,
                                lane.stream);
     });
@@ -169,25 +121,32 @@ class NcclComm final : public Comm {
   }
 
   at::Tensor gather_buffer(int64_t numel, at::TensorOptions options) override {
-    const size_t bytes = static_cast<size_t>(numel) * options.dtype().itemsize();
-    auto& buffer = buffers_.emplace_back();
-    check(ncclMemAlloc(&buffer.memory, bytes), "ncclMemAlloc");
-    add_device_memory(bytes);
-    on_host({Operation::kGatherBuffer, options.dtype().toScalarType(), numel}, [&] {
-      check(ncclCommWindowRegister(bulk_.comm, buffer.memory, bytes, &buffer.window, NCCL_WIN_COLL_SYMMETRIC),
-            "ncclCommWindowRegister");
-    });
-    return at::from_blob(buffer.memory, {numel}, options.device(device_)).zero_();
+    return zeros(buffers_.emplace_back(make_buffer(numel, options)), numel, options);
+  }
+
+  at::Tensor reduce_buffer(int64_t numel, at::TensorOptions options) override {
+    // To other machines NCCL's rings send less through each link than the exchange that copy engines can do.
+    if (!one_machine_) return at::zeros({numel}, options.device(device_));
+    auto buffer = buffers_.emplace_back(make_buffer(numel, options));
+    reduce_buffers_.insert(buffer.memory);
+    if (received_.bytes < buffer.bytes) free_buffer(std::exchange(received_, {}));
+    if (!received_.memory) received_ = make_buffer(numel, options);
+    return zeros(buffer, numel, options);
   }
 
   void wait(Ticket ticket) override {
-    if (is_completed(ticket)) return;
-    await([&] { return waited_ - measured_ < kEvents; });
-    auto& held = waits_[waited_ % kEvents];
-    held.before.record(compute_stream());
-    done_[ticket % kEvents].hold(compute_stream());
-    held.after.record(compute_stream());
-    ++waited_;
+    if (!is_completed(ticket)) {
+      await([&] { return waited_ - measured_ < kEvents; });
+      auto& held = waits_[waited_ % kEvents];
+      held.before.record(compute_stream());
+      done_[ticket % kEvents].hold(compute_stream());
+      held.after.record(compute_stream());
+      ++waited_;
+    }
+    if (to_sum_ && to_sum_->ticket == ticket) {
+      auto shard = std::exchange(to_sum_, {})->shard;
+      ops::sum_parts(at::from_blob(received_.memory, {world_, shard.numel()}, shard.options()), shard);
+    }
   }
 
   void barrier() override {
@@ -227,11 +186,41 @@ class NcclComm final : public Comm {
     const auto bytes = rendezvous.share("nccl", std::string(id.internal, sizeof(id.internal)));
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;  // gathers by copy engines, where gather_buffer() made the memory
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;  // copy engines, where gather_buffer() and reduce_buffer() made the memory
     config.blocking = 1;                      // a sixth of the host's time per call; the watchdog covers a call that blocks
     check(ncclCommInitRankConfig(&bulk_.comm, static_cast<int>(world_), id, static_cast<int>(rank_), &config),
           "ncclCommInitRank");
     check(ncclCommSplit(bulk_.comm, /*color=*/0, static_cast<int>(rank_), &small_.comm, &config), "ncclCommSplit");
+  }
+
+  struct Buffer {
+    void* memory = nullptr;
+    int64_t bytes = 0;
+    ncclWindow_t window = nullptr;  ///< that of this process alone where GPUs do not reach each other's memory
+  };
+
+  /// What was given to NCCL has ended when this returns.
+  Buffer make_buffer(int64_t numel, at::TensorOptions options) {
+    Buffer buffer{.bytes = numel * static_cast<int64_t>(options.dtype().itemsize())};
+    check(ncclMemAlloc(&buffer.memory, static_cast<size_t>(buffer.bytes)), "ncclMemAlloc");
+    add_device_memory(buffer.bytes);
+    on_host({Operation::kBuffer, options.dtype().toScalarType(), numel}, [&] {
+      check(ncclCommWindowRegister(bulk_.comm, buffer.memory, static_cast<size_t>(buffer.bytes), &buffer.window,
+                                   NCCL_WIN_COLL_SYMMETRIC),
+            "ncclCommWindowRegister");
+    });
+    return buffer;
+  }
+
+  void free_buffer(const Buffer& buffer) {
+    if (!buffer.memory) return;
+    ncclCommWindowDeregister(bulk_.comm, buffer.window);
+    ncclMemFree(buffer.memory);
+    add_device_memory(-buffer.bytes);
+  }
+
+  at::Tensor zeros(const Buffer& buffer, int64_t numel, at::TensorOptions options) const {
+    return at::from_blob(buffer.memory, {numel}, options.device(device_)).zero_();
   }
 
   /// One of each kind, so that whatever is set up late is set up before the first step.
@@ -240,8 +229,9 @@ class NcclComm final : public Comm {
     auto full = at::zeros({world_}, options);
     all_reduce(full);
     broadcast(full);
-    wait(reduce_scatter(full, full.narrow(0, rank_, 1)));
+    for (const auto& from : {full, reduce_buffer(world_, options)}) wait(reduce_scatter(from, from.narrow(0, rank_, 1)));
     for (const auto& to : {full, gather_buffer(world_, options)}) wait(all_gather(to.narrow(0, rank_, 1), to));
+    if (one_machine_) meeting_ = gather_buffer(world_, options.dtype(at::kLong));
     barrier();
   }
 
@@ -263,11 +253,19 @@ class NcclComm final : public Comm {
     const uint32_t number = board_->watchdog().enter(call);  // before the call, which may block
     ready_.record(compute_stream());
     ready_.hold(lane.stream);
+    if (&lane == &bulk_ && meeting_.defined()) check(meet(lane), "NCCL");
     begun_[number % kEvents].record(lane.stream);
     check(nccl_call(lane), "NCCL");
     done_[number % kEvents].record(lane.stream);
     posted_ = number;
     return number;
+  }
+
+  /// The stream goes on when those of all ranks have come here: what a collective takes is not how late the slowest rank is. By
+  /// copy engines some 20 us.
+  ncclResult_t meet(const Lane& lane) {
+    auto* all = meeting_.mutable_data_ptr<int64_t>();
+    return ncclAllGather(all + rank_, all, 1, ncclInt64, lane.comm, lane.stream);
   }
 
   /// Until the poller has come that far, or has met an error, which the next call to CUDA reports.
@@ -313,15 +311,22 @@ class NcclComm final : public Comm {
 
   int64_t rank_, world_;
   at::Device device_;
+  bool one_machine_ = false;
   std::optional<SharedBoard> board_;
   /// Parameters and gradients; and what is small and waited for at once, such as statistics, which must not queue up behind
   /// the parameters of layers to come.
   Lane bulk_, small_;
-  struct Buffer {
-    void* memory = nullptr;
-    ncclWindow_t window = nullptr;  ///< that of this process alone where GPUs do not reach each other's memory
-  };
   std::vector<Buffer> buffers_;
+  std::set<const void*> reduce_buffers_;  ///< where they begin
+  /// Reduce-scatters from these are an exchange by copy engines: each rank receives its own part of all tensors, and the
+  /// computation that waits for it adds them up.
+  Buffer received_;
+  at::Tensor meeting_;
+  struct Sum {
+    Ticket ticket;
+    at::Tensor shard;
+  };
+  std::optional<Sum> to_sum_;
   Event ready_;
   std::array<Event, kEvents> begun_, done_;           ///< collective n records number n % kEvents
   std::atomic<uint32_t> posted_ = 1, completed_ = 1;  ///< collectives given to NCCL, and ended; the first was connect()

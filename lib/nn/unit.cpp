@@ -54,8 +54,10 @@ void Unit::attach_grads(at::Tensor flat) {
   }
 }
 
-at::Tensor Unit::make_grads() const {
-  return at::zeros({size()}, options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : at::kFloat));
+at::Tensor Unit::make_grads() const { return at::zeros({size()}, grad_options()); }
+
+at::TensorOptions Unit::grad_options() const {
+  return options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 void Unit::gather_params(Comm& comm) { gathering_ = {&comm, comm.all_gather(own_slice(flat_params_), flat_params_)}; }

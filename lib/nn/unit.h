@@ -51,6 +51,7 @@ class Unit {
   void attach_grads(at::Tensor flat);
   /// A buffer for that: zeros, fp32 (fp64 for fp64 parameters).
   at::Tensor make_grads() const;
+  at::TensorOptions grad_options() const;
 
   const std::string& name() const { return name_; }
   const std::vector<Param>& params() const { return params_; }

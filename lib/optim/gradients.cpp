@@ -4,11 +4,13 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 namespace scatterlm {
 namespace {
 
-/// One reduction runs while the next unit's backward fills its buffer; more in flight would hold more buffers.
-constexpr size_t kMostInFlight = 2;
+/// One reduction runs while the next unit's backward fills its buffer.
+constexpr size_t kBuffers = 2;
 
 }  // namespace
 
@@ -22,20 +24,27 @@ struct Gradients::Hook final : torch::autograd::PostAccumulateGradHook {
 
 Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique_ptr<Unit>>& units, Comm& comm)
     : config_(config), comm_(comm), short_lived_(config.zero == 2 && comm.world() > 1) {
+  const bool copied = comm.world() > 1 && config.reduce_dtype == ReduceDtype::kBfloat16;
+  if (short_lived_ || copied) {
+    int64_t largest = 0;
+    for (const auto& unit : units) largest = std::max(largest, unit->size());
+    auto options = units.front()->grad_options();
+    if (copied) options = options.dtype(at::kBFloat16);
+    for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(comm.reduce_buffer(largest, options));
+  }
   units_.reserve(units.size());  // hooks hold references
   for (const auto& unit : units) {
     auto& state = units_.emplace_back(UnitState{.unit = unit.get()});
     if (short_lived_) {
-      state.own = at::zeros({unit->slice_end() - unit->slice_begin()}, unit->make_grads().options());
+      state.own = at::zeros({unit->slice_end() - unit->slice_begin()}, unit->grad_options());
     } else {
-      unit->attach_grads(unit->make_grads());
+      unit->attach_grads(copied ? unit->make_grads() : comm.reduce_buffer(unit->size(), unit->grad_options()));
       state.own = unit->own_slice(unit->flat_grads());
     }
     reduced_.push_back(config.zero == 0 ? unit->flat_grads() : state.own);
     for (const auto& p : unit->params()) {
       torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, std::make_unique<Hook>(*this, state));
-      if (short_lived_)
-        state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { provide_buffer(state); }));
+      if (short_lived_) state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { keep_early(state); }));
     }
   }
 }
@@ -59,11 +68,21 @@ void Gradients::begin_micro_batch(bool last) {
   reducing_ = last || short_lived_;
   left_ = units_.size();
   for (auto& state : units_) state.waiting_for = std::ssize(state.unit->params());
-  provide_buffer(units_.back());
+  begin_next();
 }
 
-void Gradients::provide_buffer(UnitState& state) {
-  if (short_lived_ && !state.unit->flat_grads().defined()) state.unit->attach_grads(state.unit->make_grads());
+/// Before the backward of the unit begins: kernels add to a gradient that is there, and make one of their own otherwise.
+void Gradients::begin_next() {
+  if (!short_lived_ || left_ == 0) return;
+  auto& state = units_[left_ - 1];
+  if (state.unit->flat_grads().defined()) return;
+  auto buffer = sent(state);
+  state.unit->attach_grads(buffer.scalar_type() == state.own.scalar_type() ? buffer.zero_() : state.unit->make_grads());
+}
+
+/// Before a gradient is added. It may come before those of the units above.
+void Gradients::keep_early(UnitState& state) {
+  if (!state.unit->flat_grads().defined()) state.unit->attach_grads(state.unit->make_grads());
 }
 
 void Gradients::note_ready(UnitState& state) {
@@ -81,23 +100,26 @@ void Gradients::end_micro_batch() {
 }
 
 void Gradients::reduce_next() {
-  reduce(units_[--left_]);
-  // Before the backward of this unit begins: kernels add to a gradient that is there, and make one of their own otherwise.
-  if (left_ > 0) provide_buffer(units_[left_ - 1]);
+  auto& state = units_[--left_];
+  const auto grads = state.unit->flat_grads();
+  const auto full = sent(state);
+  if (full.data_ptr() != grads.data_ptr()) full.copy_(grads);
+  if (short_lived_) state.unit->attach_grads({});
+  auto part = state.own;
+  if (short_lived_ || full.scalar_type() != part.scalar_type()) part = at::empty_like(part, full.options());
+  in_flight_.push_back({&state, comm_.reduce_scatter(full, part), part});
+  begin_next();
 }
 
-void Gradients::reduce(UnitState& state) {
-  if (in_flight_.size() == kMostInFlight) finish_oldest();
-  auto full = state.unit->flat_grads();
-  auto part = state.own;
-  if (short_lived_) state.unit->attach_grads({});  // whose memory lives on in flight
-  if (config_.reduce_dtype == ReduceDtype::kBfloat16 && comm_.world() > 1) full = full.to(at::kBFloat16);
-  if (short_lived_ || full.scalar_type() != part.scalar_type()) part = at::empty_like(part, full.options());
-  in_flight_.push_back({&state, comm_.reduce_scatter(full, part), full, part});
+/// What the gradients of this unit travel from: no reduction under way reads it any more.
+at::Tensor Gradients::sent(UnitState& state) {
+  if (in_flight_.size() == kBuffers) finish_oldest();
+  if (buffers_.empty()) return state.unit->flat_grads();
+  return buffers_[static_cast<size_t>(&state - units_.data()) % kBuffers].narrow(0, 0, state.unit->size());
 }
 
 void Gradients::finish_oldest() {
-  auto& [state, ticket, full, part] = in_flight_.front();
+  auto& [state, ticket, part] = in_flight_.front();
   comm_.wait(ticket);
   if (short_lived_) {
     state->own.add_(part);

@@ -15,10 +15,10 @@ namespace scatterlm {
 /// the sum of its slice. Units go in the order last to first on every rank, whatever the order in which they become ready.
 ///
 ///   parallel.zero 0, 1   one gradient buffer per unit, reduced in the last micro-batch of a step; 0 then gathers the slices
-///   parallel.zero 2      a buffer only from the reduction of the unit above, or a first gradient, to the unit's own reduction;
-///                        in each micro-batch, and slices add up
+///   parallel.zero 2      two buffers that units take in turn, each from the reduction of the unit above to its own; in each
+///                        micro-batch, and slices add up. A gradient that comes before that waits in a buffer of its own.
 ///
-/// One rank keeps its gradients where they are.
+/// What travels as bf16 is first copied to one of two buffers. One rank keeps its gradients where they are.
 class Gradients {
  public:
   Gradients(const ParallelConfig& config, const std::vector<std::unique_ptr<Unit>>& units, Comm& comm);
@@ -49,13 +49,14 @@ class Gradients {
   struct InFlight {
     UnitState* state;
     Ticket ticket;
-    at::Tensor full, part;
+    at::Tensor part;
   };
 
-  void provide_buffer(UnitState& state);
+  void begin_next();
+  void keep_early(UnitState& state);
   void note_ready(UnitState& state);
   void reduce_next();
-  void reduce(UnitState& state);
+  at::Tensor sent(UnitState& state);
   void finish_oldest();
 
   ParallelConfig config_;
@@ -63,6 +64,7 @@ class Gradients {
   bool short_lived_;  ///< buffers, that is zero 2
   std::vector<UnitState> units_;
   std::vector<at::Tensor> reduced_;
+  std::vector<at::Tensor> buffers_;  ///< unit i's is i modulo their number; none where gradients travel from where they add up
   bool reducing_ = false;  ///< in this micro-batch
   size_t left_ = 0;        ///< units still to reduce: the first so many
   std::deque<InFlight> in_flight_;

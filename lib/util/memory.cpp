@@ -8,11 +8,11 @@
 namespace scatterlm {
 namespace {
 
-std::atomic<size_t> beside_allocator = 0;
+std::atomic<int64_t> beside_allocator = 0;
 
 }  // namespace
 
-void add_device_memory(size_t bytes) { beside_allocator += bytes; }
+void add_device_memory(int64_t bytes) { beside_allocator += bytes; }
 
 double peak_memory_gib(at::Device device) {
   constexpr double kGib = 1 << 30;

@@ -6,7 +6,7 @@ namespace scatterlm {
 /// Peak so far, in GiB: what was allocated on a GPU, the resident set of the process for a CPU.
 double peak_memory_gib(at::Device device);
 
-/// Memory of this process's GPU that LibTorch's allocator knows nothing of and that stays: counted from now on.
-void add_device_memory(size_t bytes);
+/// Memory of this process's GPU that LibTorch's allocator knows nothing of: counted from now on. Less than 0 when it is freed.
+void add_device_memory(int64_t bytes);
 
 }  // namespace scatterlm

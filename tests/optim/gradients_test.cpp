@@ -119,6 +119,24 @@ TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no 
   }
 }
 
+TEST_CASE("units take two buffers in turn, in either wire type, and a gradient that comes early is kept") {
+  for (const auto wire : {ReduceDtype::kFloat32, ReduceDtype::kBfloat16}) {
+    Twin comm;
+    Fixture f(comm, {256, 512, 768, 1024, 512});
+    Gradients gradients({.zero = 2, .reduce_dtype = wire}, f.units, comm);
+    for (int step = 1; step <= 2; step++) {
+      gradients.begin_step();
+      auto loss = f.param(1).sum();
+      for (size_t unit = 2; unit < 5; ++unit) loss = loss + f.param(unit).sum() * static_cast<double>(unit);
+      backward(gradients, loss + f.param(0).sum() * 3, true);  // what comes last has its backward first
+      REQUIRE(comm.calls == Calls{"reduce 512", "reduce 1024", "reduce 768", "reduce 512", "reduce 256"});
+      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
+      for (size_t unit = 1; unit < 5; ++unit) REQUIRE(is_all(gradients.reduced()[unit], 2.0 * static_cast<double>(unit)));
+      comm.calls.clear();
+    }
+  }
+}
+
 TEST_CASE("a parameter without a part in the loss has a gradient of zero, and does not keep its unit from being reduced") {
   for (const int64_t zero : {0, 1, 2}) {
     Twin comm;
