@@ -12,7 +12,7 @@ float32 over steps 100-200: at most twice that of plain LibTorch), configs/moa_m
 token rounding and with it (the last validation losses at most 0.02 nats apart). Refuses a binary whose sources differ from the index. What does not agree is
 written too, under `problems`, and gives exit code 1.
 
-Runs go side by side, on all GPUs of the machine: losses count here, not speed.
+Runs go side by side, on all GPUs that CUDA_VISIBLE_DEVICES names: losses count here, not speed.
 """
 import argparse
 import concurrent.futures
@@ -42,8 +42,9 @@ class Machine:
     def __init__(self, folder, data):
         self.folder, self.data = folder, data
         count = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.count("GPU ")
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
         self.places = queue.Queue()
-        for _, gpu in itertools.product(range(RUNS_PER_GPU), range(count)):
+        for _, gpu in itertools.product(range(RUNS_PER_GPU), visible):
             self.places.put(gpu)
         self.pool = concurrent.futures.ThreadPoolExecutor(64)  # more than there are parts and runs: parts wait for their runs
 
@@ -59,7 +60,7 @@ class Machine:
         begin = time.monotonic()
         try:
             result = subprocess.run(command + set_options(keys), cwd=ROOT, capture_output=True, text=True,
-                                    env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu)})
+                                    env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu})
         finally:
             self.places.put(gpu)
         if result.returncode != 0:
