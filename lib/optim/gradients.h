@@ -64,9 +64,9 @@ class Gradients {
   bool short_lived_;  ///< buffers, that is zero 2
   std::vector<UnitState> units_;
   std::vector<at::Tensor> reduced_;
-  std::vector<at::Tensor> buffers_;  ///< unit i's is i modulo their number; none where gradients travel from where they add up
-  bool reducing_ = false;  ///< in this micro-batch
-  size_t left_ = 0;        ///< units still to reduce: the first so many
+  std::vector<at::Tensor> buffers_;  ///< that of unit i is i modulo their number; none: gradients travel from where they are
+  bool reducing_ = false;            ///< in this micro-batch
+  size_t left_ = 0;                  ///< units still to reduce: the first so many
   std::deque<InFlight> in_flight_;
   std::vector<Ticket> gathers_;  ///< of reduced slices, with zero 0
 };
