@@ -67,7 +67,7 @@ struct Row {
 struct Board {
   std::atomic<bool> claimed;      ///< a rank is going to say why the run ends
   std::atomic<bool> ended;        ///< it has said so: the others follow
-  std::atomic<uint32_t> carried;  ///< how often the store took and gave rows of machines
+  std::atomic<uint32_t> carried;  ///< how often the store has answered who carries rows
   Row first_row;                  ///< as many as there are ranks
 
   static size_t bytes(int64_t world) { return sizeof(Board) + sizeof(Row) * static_cast<size_t>(world - 1); }

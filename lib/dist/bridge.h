@@ -23,7 +23,7 @@ class Bridge {
   /// `machines`: that of each rank. The board is at the beginning of the memory.
   Bridge(std::shared_ptr<SharedMemory> memory, int64_t rank, std::vector<int64_t> machines);
 
-  /// To be called often. True if rows were exchanged. Throws what the store throws.
+  /// To be called often. True if the store took rows, and gave those that there were. Throws what the store throws.
   bool carry(c10d::Store& store);
   /// The last state of the machine's rows, when its ranks leave.
   void leave(c10d::Store& store);

@@ -14,7 +14,8 @@ namespace scatterlm {
 /// A collective that may still be under way; see Comm::wait.
 using Ticket = uint64_t;
 
-/// What collectives took.
+/// What collectives took. By copy engines: from when all ranks had come, and a reduce-scatter without its sum. Otherwise from
+/// when this rank had come, and with the sum.
 struct CommTimes {
   struct Moved {
     double ms = 0, link_bytes = 0;  ///< bytes through the link of each rank: (n-1)/n of the whole tensor
@@ -55,7 +56,8 @@ class Comm {
   /// Zeros [numel] for all_gather to fill, which live as long as this: GPUs that reach each other's memory then gather by their
   /// copy engines, beside computations that keep all multiprocessors. All ranks ask for the same.
   virtual at::Tensor gather_buffer(int64_t numel, at::TensorOptions options);
-  /// The same for reduce_scatter to read, from its first element on. The largest of them costs its memory twice.
+  /// The same for reduce_scatter to read from its first element on, and for all_gather to fill. Where copy engines do it, the
+  /// largest of them costs its memory twice.
   virtual at::Tensor reduce_buffer(int64_t numel, at::TensorOptions options);
   /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;

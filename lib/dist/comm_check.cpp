@@ -57,6 +57,14 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
       comm.wait(comm.reduce_scatter(from, from.narrow(0, rank * shard, shard)));
       check("reduce_scatter in place", from.narrow(0, rank * shard, shard), own_total);
     }
+    const auto first_sent = comm.reduce_buffer(numel, options).copy_(own),
+               second_sent = comm.reduce_buffer(numel, options).copy_(own + own);
+    auto first_part = at::zeros({shard}, options), second_part = at::zeros({shard}, options);
+    const Ticket first_ticket = comm.reduce_scatter(first_sent, first_part),
+                 second_ticket = comm.reduce_scatter(second_sent, second_part);
+    for (const Ticket ticket : {second_ticket, first_ticket, first_ticket}) comm.wait(ticket);
+    check("reduce_scatter beside another", first_part, own_total);
+    check("reduce_scatter beside another", second_part, own_total + own_total);
     auto gathered = at::empty({numel}, options);
     comm.wait(comm.all_gather(part, gathered));
     check("all_gather", gathered, total);

@@ -28,6 +28,14 @@ std::vector<int64_t> number_machines(const std::vector<std::string>& ids) {
   return result;
 }
 
+bool is_halted(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  std::getline(file, stat);
+  const auto state = stat.rfind(") ") + 2;  // behind the program's name, which may hold anything
+  return state < stat.size() && (stat[state] == 'T' || stat[state] == 't');
+}
+
 void check_gpus(const std::vector<std::string>& gpus) {
   std::map<std::string, size_t> first;
   for (size_t rank = 0; rank < gpus.size(); ++rank) {

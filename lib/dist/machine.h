@@ -16,6 +16,9 @@ std::string machine_id();
 /// The machine of each rank by the ids of all, from 0 in the order of their first ranks.
 std::vector<int64_t> number_machines(const std::vector<std::string>& ids);
 
+/// Whether a signal or a debugger keeps a process of this machine from running. One that only waits for its turn is not halted.
+bool is_halted(int pid);
+
 /// Throws Error (exit code 2) naming the ranks if two have the same GPU. By rank, what tells GPUs of all machines apart.
 void check_gpus(const std::vector<std::string>& gpus);
 

@@ -38,15 +38,32 @@ namespace {
 constexpr uint32_t kMostQueued = 64;
 constexpr size_t kEvents = 2 * kMostQueued;
 
+std::string gpu_id(int64_t index) { return host_id() + " " + gpus().at(static_cast<size_t>(index)).uuid; }
+
+/// Whether this process sees a GPU, and its own GPU that one's memory.
+auto reaches_from(at::Device own) {
+  return [own](const std::string& id) {
+    for (int64_t index = 0; index < std::ssize(gpus()); ++index) {
+      if (gpu_id(index) != id) continue;
+      int reaches = 0;
+      return index == own.index() ||
+             (cudaDeviceCanAccessPeer(&reaches, own.index(), static_cast<int>(index)) == cudaSuccess && reaches == 1);
+    }
+    return false;
+  };
+}
+
 class NcclComm final : public Comm {
  public:
   explicit NcclComm(const CommOptions& options)
       : rank_(options.world.rank), world_(options.world.size), device_(options.device) {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
-    check_gpus(rendezvous.collect("gpu", host_id() + " " + gpus().at(static_cast<size_t>(device_.index())).uuid));
+    const auto gpus_of_ranks = rendezvous.collect("gpu", gpu_id(device_.index()));
+    check_gpus(gpus_of_ranks);
     const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
-    one_machine_ = std::ranges::max(machines) == 0;
+    const auto reach = rendezvous.collect("reach", std::ranges::all_of(gpus_of_ranks, reaches_from(device_)) ? "all" : "");
+    exchanges_ = std::ranges::max(machines) == 0 && std::ranges::all_of(reach, [](const auto& of) { return of == "all"; });
     board_.emplace(options, rendezvous, machines, 0);      // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
@@ -125,12 +142,16 @@ class NcclComm final : public Comm {
   }
 
   at::Tensor reduce_buffer(int64_t numel, at::TensorOptions options) override {
-    // To other machines NCCL's rings send less through each link than the exchange that copy engines can do.
-    if (!one_machine_) return at::zeros({numel}, options.device(device_));
+    // Without copy engines NCCL's own reduce-scatter is the faster one; between machines it sends less through each link.
+    if (!exchanges_) return at::zeros({numel}, options.device(device_));
     auto buffer = buffers_.emplace_back(make_buffer(numel, options));
     reduce_buffers_.insert(buffer.memory);
-    if (received_.bytes < buffer.bytes) free_buffer(std::exchange(received_, {}));
-    if (!received_.memory) received_ = make_buffer(numel, options);
+    if (received_.bytes < buffer.bytes) {
+      if (to_sum_) wait(to_sum_->ticket);
+      check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");  // a sum may still read it
+      free_buffer(std::exchange(received_, {}));
+      received_ = make_buffer(numel, options);
+    }
     return zeros(buffer, numel, options);
   }
 
@@ -199,7 +220,7 @@ class NcclComm final : public Comm {
     ncclWindow_t window = nullptr;  ///< that of this process alone where GPUs do not reach each other's memory
   };
 
-  /// What was given to NCCL has ended when this returns.
+  /// Waits until what was given to NCCL has ended.
   Buffer make_buffer(int64_t numel, at::TensorOptions options) {
     Buffer buffer{.bytes = numel * static_cast<int64_t>(options.dtype().itemsize())};
     check(ncclMemAlloc(&buffer.memory, static_cast<size_t>(buffer.bytes)), "ncclMemAlloc");
@@ -226,12 +247,15 @@ class NcclComm final : public Comm {
   /// One of each kind, so that whatever is set up late is set up before the first step.
   void warm_up() {
     const auto options = at::TensorOptions().device(device_);
-    auto full = at::zeros({world_}, options);
+    constexpr int64_t kShard = 8;  // what kernels take
+    const int64_t numel = kShard * world_;
+    auto full = at::zeros({numel}, options);
+    const auto own = [&](const at::Tensor& of_all) { return of_all.narrow(0, rank_ * kShard, kShard); };
     all_reduce(full);
     broadcast(full);
-    for (const auto& from : {full, reduce_buffer(world_, options)}) wait(reduce_scatter(from, from.narrow(0, rank_, 1)));
-    for (const auto& to : {full, gather_buffer(world_, options)}) wait(all_gather(to.narrow(0, rank_, 1), to));
-    if (one_machine_) meeting_ = gather_buffer(world_, options.dtype(at::kLong));
+    for (const auto& from : {full, reduce_buffer(numel, options)}) wait(reduce_scatter(from, own(from)));
+    for (const auto& to : {full, gather_buffer(numel, options)}) wait(all_gather(own(to), to));
+    if (exchanges_) meeting_ = gather_buffer(world_, options.dtype(at::kLong));
     barrier();
   }
 
@@ -311,7 +335,7 @@ class NcclComm final : public Comm {
 
   int64_t rank_, world_;
   at::Device device_;
-  bool one_machine_ = false;
+  bool exchanges_ = false;  ///< reduce-scatters are exchanges by copy engines
   std::optional<SharedBoard> board_;
   /// Parameters and gradients; and what is small and waited for at once, such as statistics, which must not queue up behind
   /// the parameters of layers to come.

@@ -10,8 +10,8 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <fstream>
 
+#include "lib/dist/machine.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 
@@ -20,15 +20,6 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr double kSilent_s = 2;  // without rows of other machines, which come every 100 ms
-
-/// Whether a signal or a debugger keeps the process from running; one that only waits for its turn still ends by itself.
-bool is_halted(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string stat;
-  std::getline(file, stat);
-  const auto state = stat.rfind(") ") + 2;  // behind the program's name, which may hold anything
-  return state < stat.size() && (stat[state] == 'T' || stat[state] == 't');
-}
 
 bool is_gone(int pidfd) {
   pollfd query{.fd = pidfd, .events = POLLIN, .revents = 0};

@@ -18,7 +18,7 @@ struct Patience {
 
 /// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
 /// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
-/// kExitPeer; ranks that only follow end silently, and ranks that are stopped are killed. On several machines one rank of each
+/// kExitPeer; ranks that only follow end silently, and ranks that a signal has halted are killed. On several machines one rank of each
 /// says why.
 class Watchdog {
  public:
@@ -74,7 +74,7 @@ class Watchdog {
   std::vector<Peer> peers_;
   uint32_t waiting_for_ = 0;  ///< number of the collective that the clock runs for: the first that is not done
   double waited_s_ = 0;       ///< counted in own ticks, so that a paused process does not blame the others
-  uint32_t carried_ = 0;      ///< exchanges with other machines
+  uint32_t carried_ = 0;      ///< answers of the store
   double silent_s_ = 0;       ///< since the last one, likewise
   std::atomic<bool> stop_ = false;
   std::thread thread_;

@@ -38,7 +38,10 @@ Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique
     if (short_lived_) {
       state.own = at::zeros({unit->slice_end() - unit->slice_begin()}, unit->grad_options());
     } else {
-      unit->attach_grads(copied ? unit->make_grads() : comm.reduce_buffer(unit->size(), unit->grad_options()));
+      const bool gathered = copied && config.zero == 0;
+      unit->attach_grads(!copied    ? comm.reduce_buffer(unit->size(), unit->grad_options())
+                         : gathered ? comm.gather_buffer(unit->size(), unit->grad_options())
+                                    : unit->make_grads());
       state.own = unit->own_slice(unit->flat_grads());
     }
     reduced_.push_back(config.zero == 0 ? unit->flat_grads() : state.own);
@@ -101,9 +104,8 @@ void Gradients::end_micro_batch() {
 
 void Gradients::reduce_next() {
   auto& state = units_[--left_];
-  const auto grads = state.unit->flat_grads();
   const auto full = sent(state);
-  if (full.data_ptr() != grads.data_ptr()) full.copy_(grads);
+  if (full.data_ptr() != state.unit->flat_grads().data_ptr()) full.copy_(state.unit->flat_grads());
   if (short_lived_) state.unit->attach_grads({});
   auto part = state.own;
   if (short_lived_ || full.scalar_type() != part.scalar_type()) part = at::empty_like(part, full.options());

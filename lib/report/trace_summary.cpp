@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 namespace scatterlm {
@@ -15,6 +16,15 @@ constexpr size_t kKernelsInFile = 20;
 bool is_collective(const TracedWork& work) {
   return work.name.starts_with("nccl") || work.name.find("ncclDevKernel") != work.name.npos ||
          work.name.starts_with("Memcpy PtoP");
+}
+
+/// Streams that collectives use: what else is in them, such as the copy of a rank's own part, belongs to them.
+std::set<int64_t> lanes_of_collectives(const std::vector<TracedWork>& work) {
+  std::set<int64_t> lanes;
+  for (const TracedWork& w : work) {
+    if (is_collective(w)) lanes.insert(w.lane);
+  }
+  return lanes;
 }
 
 /// Time in which any work was under way that `counts`.
@@ -55,10 +65,12 @@ std::vector<KernelTime> time_by_name(const std::vector<TracedWork>& by_begin) {
 TraceSummary summarise(const Trace& trace) {
   auto work = trace.work;
   std::ranges::sort(work, {}, [](const TracedWork& w) { return std::tuple(w.begin_ns, -w.end_ns); });  // outer before inner
+  const auto lanes = lanes_of_collectives(work);
+  const auto collective = [&](const TracedWork& w) { return lanes.contains(w.lane); };
   TraceSummary summary;
   summary.busy_ms = covered_ms(work, [](const auto&) { return true; });
-  summary.compute_ms = covered_ms(work, [](const auto& w) { return !is_collective(w); });
-  summary.collectives_ms = covered_ms(work, is_collective);
+  summary.compute_ms = covered_ms(work, [&](const auto& w) { return !collective(w); });
+  summary.collectives_ms = covered_ms(work, collective);
   summary.exposed_ms = summary.busy_ms - summary.compute_ms;
   summary.idle_ms = trace.wall_ms - summary.busy_ms;
   summary.kernels = time_by_name(work);

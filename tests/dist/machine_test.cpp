@@ -1,5 +1,9 @@
 #include "lib/dist/machine.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
 
 #include "lib/util/error.h"
@@ -23,6 +27,22 @@ TEST_CASE("a process knows its machine; NCCL_HOSTID makes it another one, on the
   REQUIRE(host_id() == host);
   unsetenv("NCCL_HOSTID");
   REQUIRE(other != id);
+}
+
+TEST_CASE("a process that a signal has stopped is halted, one that sleeps is not") {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  REQUIRE_FALSE(is_halted(child));
+  kill(child, SIGSTOP);
+  int status = 0;
+  waitpid(child, &status, WUNTRACED);
+  REQUIRE(is_halted(child));
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  REQUIRE_FALSE(is_halted(child));
 }
 
 TEST_CASE("two ranks on one GPU are named, on whatever machines they take themselves to be") {

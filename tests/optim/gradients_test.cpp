@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
+#include <map>
 
 #include "tests/catch.h"
 
@@ -11,7 +12,8 @@ using namespace scatterlm;
 
 namespace {
 
-/// Rank 0 of two whose other rank has the same gradients; notes what is called.
+/// Rank 0 of two whose other rank has the same gradients; notes what is called. Reads and writes of a reduce-scatter come as late
+/// as they may.
 struct Twin final : Comm {
   int64_t rank() const override { return 0; }
   int64_t world() const override { return 2; }
@@ -23,16 +25,24 @@ struct Twin final : Comm {
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     calls.push_back(fmt::format("reduce {}", full.numel()));
     dtype = full.scalar_type();
-    shard.copy_(2 * full.narrow(0, 0, shard.numel()));
-    return 0;
+    under_way.insert({++last, {full, shard}});
+    return last;
   }
   Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
     calls.push_back(fmt::format("gather {}", full.numel()));
     full.narrow(0, shard.numel(), shard.numel()).copy_(shard);
     return kGather;
   }
-  void wait(Ticket ticket) override { waits_for_gathers += ticket == kGather; }
-  static constexpr Ticket kGather = 7;
+  void wait(Ticket ticket) override {
+    waits_for_gathers += ticket == kGather;
+    if (const auto found = under_way.extract(ticket)) {
+      auto& [full, shard] = found.mapped();
+      shard.copy_(2 * full.narrow(0, 0, shard.numel()));
+    }
+  }
+  static constexpr Ticket kGather = 1 << 20;
+  Ticket last = 0;
+  std::map<Ticket, std::pair<at::Tensor, at::Tensor>> under_way;
   int waits_for_gathers = 0;
   std::vector<std::string> calls;
   at::ScalarType dtype = at::kFloat;

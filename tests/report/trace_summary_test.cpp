@@ -59,6 +59,15 @@ TEST_CASE("a collective is exposed where nothing computes beside it") {
   REQUIRE(summary.busy_ms == 50 + exposed);
 }
 
+TEST_CASE("what runs in the stream of a collective is one, such as a copy of the own part") {
+  const auto summary = summarise(
+      trace_of({work("gemm", 0, 30), work("Memcpy PtoP (Device -> Device)", 10, 20, 20),
+                work("Memcpy DtoD (Device -> Device)", 20, 40, 20), work("Memcpy DtoD (Device -> Device)", 40, 50, 7)}));
+  REQUIRE(summary.collectives_ms == 30);
+  REQUIRE(summary.compute_ms == 40);
+  REQUIRE(summary.exposed_ms == 10);
+}
+
 TEST_CASE("a collective between kernels is exposed in full, and NCCL's kernels are known by their names") {
   for (const char* name : {kNccl, "ncclKernel_AllReduce", "void ncclDevKernel_Generic(x)"}) {
     const auto summary = summarise(trace_of({work("gemm", 0, 10), work(name, 20, 40, 20), work("gemm", 50, 60)}));
