@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(10), kPeriod = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::seconds(1);
-constexpr double kForever_s = 24 * 3600;  // those who wait for this thread bound what it waits for
+constexpr double kMostToConnect_s = 300;  // ranks wait less; a launcher whose ranks cannot end by themselves that long
 const char* const kNews = "news";
 
 std::string came_key(const std::string& name) { return fmt::format("link/{}/came", name); }
@@ -80,7 +80,7 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex, std::defer_lock);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    store = connect_store(options.world, kForever_s);
+    store = connect_store(options.world, kMostToConnect_s);
     lock.lock();
     state->linked = !state->leaving;
     state->changed.notify_all();

@@ -54,10 +54,12 @@ def test_a_killed_rank_ends_both_launchers(binary, tiny_config, runs, rank):
 
 
 def test_a_rank_that_cannot_end_by_itself_is_killed_by_its_launcher(binary, tiny_config, runs):
-    """Stopped, while the other machine's is killed: nobody is left to say so but the launchers."""
-    with start(binary, tiny_config, runs / "run") as machines:
+    """Stopped, while the other machine's is killed: nobody is left to say so but the launchers, whose connections come up beside the
+    run and may take a second longer than its start: c10d asks a name server."""
+    with start(binary, tiny_config, runs / "run", "--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000") as machines:
         pids = machines.rank_pids()
-        wait_for(machines, runs / "run" / "step_00000020")
+        wait_for(machines, runs / "run" / "metrics.jsonl")
+        time.sleep(4)
         os.kill(pids[1], signal.SIGSTOP)
         os.kill(pids[0], signal.SIGKILL)
         codes, errors, seconds = machines.end(60)
