@@ -18,8 +18,8 @@ struct Patience {
 
 /// A thread that calls neither LibTorch nor CUDA: it shows that this rank lives, and looks whether the others do and whether a
 /// collective lasts too long. Then it names the guilty rank, the step and the collective on stderr and ends the process with
-/// kExitPeer; ranks that only follow end silently, and ranks that a signal has halted are killed. On several machines one rank of each
-/// says why.
+/// kExitPeer; ranks that only follow end silently, and ranks that a signal has halted are killed. On several machines one rank
+/// of each says why.
 class Watchdog {
  public:
   /// All ranks of the machine have written their pid. `machines`: that of each rank. `link` is there if they are several.

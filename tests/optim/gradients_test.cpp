@@ -12,8 +12,8 @@ using namespace scatterlm;
 
 namespace {
 
-/// Rank 0 of two whose other rank has the same gradients; notes what is called. Reads and writes of a reduce-scatter come as late
-/// as they may.
+/// Rank 0 of two whose other rank has the same gradients; notes what is called. Reads and writes of a reduce-scatter come as
+/// late as they may.
 struct Twin final : Comm {
   int64_t rank() const override { return 0; }
   int64_t world() const override { return 2; }

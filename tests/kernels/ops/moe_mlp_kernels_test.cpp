@@ -38,6 +38,14 @@ std::vector<ExpertCase> cases() {
           {.name = "one token", .tokens = 1, .top_k = 2, .experts = 4, .model = 16, .width = 24}};
 }
 
+/// What kernels take: bf16, and gates in fp32.
+test::Tensors inputs_for_kernels(const ExpertCase& c) {
+  auto inputs = make_inputs(c, Activation::kSwiglu);
+  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  inputs[3] = inputs[3].to(at::kFloat);
+  return inputs;
+}
+
 /// Counts what tensors take.
 struct MemoryOfTensors : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override { peak = std::max(peak, now += bytes); }
@@ -87,9 +95,7 @@ TEST_CASE("moe_mlp on kernels: every activation", "[moe_mlp]") {
 TEST_CASE("moe_mlp on kernels: x and gates that are not contiguous have the same bits", "[moe_mlp]") {
   const auto c = cases()[2];
   const auto op = op_for(c, Activation::kSwiglu);
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
-  inputs[3] = inputs[3].to(at::kFloat);
+  auto inputs = inputs_for_kernels(c);
   auto strided = inputs;
   for (const int i : {0, 3}) strided[i] = inputs[i].t().contiguous();
   const auto expected = test::run(op, inputs), actual = test::run(
@@ -160,9 +166,7 @@ TEST_CASE("moe_mlp on kernels: a frozen bias keeps its gradient, the other gets 
 
 TEST_CASE("moe_mlp on kernels: without gradients H goes before the rows of the down projection come", "[moe_mlp]") {
   const ExpertCase c{.name = "", .tokens = 40, .top_k = 2, .experts = 3, .model = 128, .width = 24};
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
-  inputs[3] = inputs[3].to(at::kFloat);
+  auto inputs = inputs_for_kernels(c);
   const auto op = op_for(c, Activation::kSwiglu);
   const auto peak = [&] {
     const auto memory = std::make_shared<MemoryOfTensors>();
@@ -180,10 +184,8 @@ TEST_CASE("moe_mlp on kernels: without gradients H goes before the rows of the d
 
 TEST_CASE("moe_mlp on kernels: a second backward is refused", "[moe_mlp]") {
   const auto c = cases()[2];
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  auto inputs = inputs_for_kernels(c);
   inputs[0].requires_grad_();
-  inputs[3] = inputs[3].to(at::kFloat);
   const auto out = op_for(c, Activation::kSwiglu)(inputs);
   out.backward(at::ones_like(out), /*retain_graph=*/true);
   REQUIRE_THROWS_WITH(out.backward(at::ones_like(out)),
@@ -192,10 +194,8 @@ TEST_CASE("moe_mlp on kernels: a second backward is refused", "[moe_mlp]") {
 
 TEST_CASE("moe_mlp on kernels: a second derivative is refused", "[moe_mlp]") {
   const auto c = cases()[2];
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  auto inputs = inputs_for_kernels(c);
   inputs[0].requires_grad_();
-  inputs[3] = inputs[3].to(at::kFloat);
   const auto out = op_for(c, Activation::kSwiglu)(inputs);
   REQUIRE_THROWS_WITH(out.backward(at::ones_like(out), /*retain_graph=*/true, /*create_graph=*/true),
                       ContainsSubstring("[moe_mlp] has no second derivative on kernels"));
@@ -225,10 +225,8 @@ TEST_CASE("moe_mlp on kernels: a gradient has the same bits whatever others are 
 
 TEST_CASE("moe_mlp on kernels: the graph lets go of its inputs after backward, and refuses those written over", "[moe_mlp]") {
   const auto c = cases()[2];
-  auto inputs = make_inputs(c, Activation::kSwiglu);
-  for (int i = 0; i < 3; ++i) inputs[i] = inputs[i].to(at::kBFloat16);
+  auto inputs = inputs_for_kernels(c);
   inputs[1].requires_grad_();
-  inputs[3] = inputs[3].to(at::kFloat);
   const auto& x = inputs[0];
   const auto holders = x.use_count();
   const auto op = op_for(c, Activation::kSwiglu);
