@@ -1,4 +1,4 @@
-// The sum over ranks of a reduce-scatter, once every rank's part has arrived.
+// The sum over ranks of a reduce-scatter, once the others' parts have arrived.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,13 +8,16 @@
 
 namespace scatterlm::kernels {
 
-/// out[i] = parts[0][i] + parts[1][i] + ..., in this order and in fp32. All of one type, at multiples of 16 bytes.
+/// out = the sum of num_others + 1 parts in their order and in fp32: others[0], ..., others[own_index - 1], own,
+/// others[own_index], ... All of one type, at multiples of 16 bytes; out may be own.
 struct SumPartsArgs {
-  const void* parts;  ///< [num_parts, count]
-  void* out;          ///< [count]
+  const void* others;  ///< [num_others, count]
+  const void* own;     ///< [count]
+  void* out;           ///< [count]
   DataType type;
-  int num_parts;
-  int64_t count;  ///< a multiple of eight
+  int64_t num_others;
+  int64_t own_index;  ///< 0 to num_others
+  int64_t count;      ///< a multiple of eight
 };
 void sum_parts(const SumPartsArgs& args, cudaStream_t stream);
 

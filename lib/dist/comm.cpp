@@ -31,7 +31,6 @@ class SingleComm final : public Comm {
 }  // namespace
 
 at::Tensor Comm::gather_buffer(int64_t numel, at::TensorOptions options) { return at::zeros({numel}, options); }
-at::Tensor Comm::reduce_buffer(int64_t numel, at::TensorOptions options) { return at::zeros({numel}, options); }
 
 CommTimes CommTimes::operator/(double count) const {
   const auto part = [count](const Moved& moved) { return Moved{moved.ms / count, moved.link_bytes / count}; };

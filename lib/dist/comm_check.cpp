@@ -15,10 +15,11 @@ at::Tensor integers(int64_t rank, int64_t numel, at::TensorOptions options) {
   return (at::arange(numel, options.dtype(at::kLong)) % 7 + rank % 5).to(options.dtype());
 }
 
-/// Result of a collective that may go on after its call.
+constexpr int kRounds = 9;
+
+/// Median of all rounds, by the host's clock. The result of a collective may come after its call.
 template <class F>
 double timed(Comm& comm, at::Tensor& result, F call) {
-  constexpr int kRounds = 9;
   std::vector<double> seconds;
   auto together = at::zeros({1}, result.options());
   for (int round = 0; round < kRounds; ++round) {
@@ -51,17 +52,13 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     comm.all_reduce(all);
     check("all_reduce", all, total);
     auto part = at::empty({shard}, options), in_place = own.clone();
-    for (const auto& from : {in_place, comm.reduce_buffer(numel, options).copy_(own)}) {
-      comm.wait(comm.reduce_scatter(from, part));
-      check("reduce_scatter", part, own_total);
-      comm.wait(comm.reduce_scatter(from, from.narrow(0, rank * shard, shard)));
-      check("reduce_scatter in place", from.narrow(0, rank * shard, shard), own_total);
-    }
-    const auto first_sent = comm.reduce_buffer(numel, options).copy_(own),
-               second_sent = comm.reduce_buffer(numel, options).copy_(own + own);
+    comm.wait(comm.reduce_scatter(in_place, part));
+    check("reduce_scatter", part, own_total);
+    comm.wait(comm.reduce_scatter(in_place, in_place.narrow(0, rank * shard, shard)));
+    check("reduce_scatter in place", in_place.narrow(0, rank * shard, shard), own_total);
+    const auto twice = own + own;
     auto first_part = at::zeros({shard}, options), second_part = at::zeros({shard}, options);
-    const Ticket first_ticket = comm.reduce_scatter(first_sent, first_part),
-                 second_ticket = comm.reduce_scatter(second_sent, second_part);
+    const Ticket first_ticket = comm.reduce_scatter(own, first_part), second_ticket = comm.reduce_scatter(twice, second_part);
     for (const Ticket ticket : {second_ticket, first_ticket, first_ticket}) comm.wait(ticket);
     check("reduce_scatter beside another", first_part, own_total);
     check("reduce_scatter beside another", second_part, own_total + own_total);
@@ -82,19 +79,23 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes) {
   const int64_t shard = std::max<int64_t>(1, bytes / 2 / comm.world()), numel = shard * comm.world();
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  auto full = comm.reduce_buffer(numel, options).fill_(1), part = at::ones({shard}, options);
+  auto full = at::ones({numel}, options), part = at::ones({shard}, options);
   auto gathered = comm.gather_buffer(numel, options);
   const double through_link =
       static_cast<double>(2 * numel) * static_cast<double>(comm.world() - 1) / static_cast<double>(comm.world());
   std::vector<Bandwidth> result;
-  const auto add = [&](const char* collective, double passes, at::Tensor& output, const auto& call) {
-    const double seconds = timed(comm, output, call);
-    result.push_back({collective, 2 * numel, seconds, passes * through_link / seconds});
+  const double seconds = timed(comm, full, [&] { comm.all_reduce(full); });
+  result.push_back({"all_reduce", 2 * numel, seconds, 2 * through_link / seconds});
+  const auto add = [&](const char* collective, CommTimes::Moved CommTimes::*moved, at::Tensor& output, const auto& call) {
+    comm.take_times();
+    timed(comm, output, call);
+    comm.barrier();  // or the last may not be in the times yet
+    const double mean = (comm.take_times().*moved).ms / 1e3 / kRounds;
+    result.push_back({collective, 2 * numel, mean, through_link / mean});
   };
-  add("all_reduce", 2, full, [&] { comm.all_reduce(full); });
-  add("reduce_scatter", 1, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
+  add("reduce_scatter", &CommTimes::reduce_scatter, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
   const auto own = gathered.narrow(0, comm.rank() * shard, shard);
-  add("all_gather", 1, gathered, [&] { comm.wait(comm.all_gather(own, gathered)); });
+  add("all_gather", &CommTimes::all_gather, gathered, [&] { comm.wait(comm.all_gather(own, gathered)); });
   return result;
 }
 

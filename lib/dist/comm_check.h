@@ -21,7 +21,8 @@ struct Bandwidth {
   double seconds, link_bytes_per_s;
 };
 
-/// All-reduce, reduce-scatter and all-gather of `bytes` in bf16: median of several rounds. All ranks call it.
+/// All-reduce, reduce-scatter and all-gather of `bytes` in bf16, several rounds each: the median by the host's clock, and the
+/// mean of what CommTimes says of the other two, as it does in a step. All ranks call it.
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes);
 
 }  // namespace scatterlm

@@ -16,19 +16,17 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "lib/dist/collective.h"
 #include "lib/dist/machine.h"
 #include "lib/dist/nccl_lane.h"
+#include "lib/dist/peer_copies.h"
 #include "lib/dist/shared_board.h"
 #include "lib/ops/sum_parts.h"
 #include "lib/util/gpu.h"
 #include "lib/util/log/log.h"
-#include "lib/util/memory.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -63,12 +61,13 @@ class NcclComm final : public Comm {
     check_gpus(gpus_of_ranks);
     const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
     const auto reach = rendezvous.collect("reach", std::ranges::all_of(gpus_of_ranks, reaches_from(device_)) ? "all" : "");
-    exchanges_ = std::ranges::max(machines) == 0 && std::ranges::all_of(reach, [](const auto& of) { return of == "all"; });
     board_.emplace(options, rendezvous, machines, 0);      // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     const uint32_t number = board_->watchdog().enter({});
     connect(rendezvous);
+    if (std::ranges::max(machines) == 0 && std::ranges::all_of(reach, [](const auto& of) { return of == "all"; }))
+      copies_.emplace(rank_, world_, bulk_.comm, bulk_.stream);
     board_->watchdog().leave(number);
     poller_ = std::jthread([this](const std::stop_token& stop) { poll(stop); });
     warm_up();
@@ -81,8 +80,7 @@ class NcclComm final : public Comm {
     poller_ = {};
     const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
     cudaDeviceSynchronize();                               // what still computes may read the buffers
-    for (const auto& buffer : buffers_) free_buffer(buffer);
-    free_buffer(received_);
+    if (copies_) copies_->free_all();
     if (!small_.finish() || !bulk_.finish()) {
       log_warning(fmt::format("NCCL did not end cleanly: {}", first_line(ncclGetLastError(nullptr))));
     }
@@ -115,12 +113,15 @@ class NcclComm final : public Comm {
   Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
     check_shard("reduce_scatter", shard, full, world_);
     const Call call{Operation::kReduceScatter, full.scalar_type(), full.numel()};
-    if (reduce_buffers_.contains(full.data_ptr())) {
-      if (to_sum_) wait(to_sum_->ticket);  // or its parts would be overwritten
-      const Ticket ticket = enqueue(call, full, bulk_, [&](const Lane& lane) {
-        return ncclAlltoAll(full.const_data_ptr(), received_.memory, count(shard), type_of(full), lane.comm, lane.stream);
+    if (copies_) {  // without copy engines NCCL's own is faster; between machines it sends less through each link
+      if (to_sum_) wait(to_sum_->ticket);  // or what it sums would be overwritten
+      const int64_t bytes = shard.numel() * shard.element_size();
+      make_room((world_ - 1) * bytes);
+      const Ticket ticket = enqueue(call, full, bulk_, [&](const Lane&) {
+        copies_->exchange(full.const_data_ptr(), received_, bytes);
+        return ncclSuccess;
       });
-      to_sum_ = {ticket, shard};
+      to_sum_ = {ticket, full.view({world_, shard.numel()})[rank_], shard};
       return ticket;
     }
     return enqueue(call, full, bulk_, [&](const Lane& lane) {
@@ -132,27 +133,27 @@ class NcclComm final : public Comm {
   Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
     check_shard("all_gather", shard, full, world_);
     return enqueue({Operation::kAllGather, shard.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
-      return ncclAllGather(shard.const_data_ptr(), full.mutable_data_ptr(), count(shard), type_of(full), lane.comm,
-                           lane.stream);
+      if (!copies_ || !copies_->has(full.const_data_ptr())) {
+        return ncclAllGather(shard.const_data_ptr(), full.mutable_data_ptr(), count(shard), type_of(full), lane.comm,
+                             lane.stream);
+      }
+      const int64_t bytes = shard.numel() * shard.element_size();
+      char* own = static_cast<char*>(full.mutable_data_ptr()) + rank_ * bytes;
+      if (own != shard.const_data_ptr()) {
+        check(cudaMemcpyAsync(own, shard.const_data_ptr(), static_cast<size_t>(bytes), cudaMemcpyDefault, lane.stream),
+              "cudaMemcpyAsync");
+      }
+      copies_->gather(full.const_data_ptr(), bytes);
+      return ncclSuccess;
     });
   }
 
   at::Tensor gather_buffer(int64_t numel, at::TensorOptions options) override {
-    return zeros(buffers_.emplace_back(make_buffer(numel, options)), numel, options);
-  }
-
-  at::Tensor reduce_buffer(int64_t numel, at::TensorOptions options) override {
-    // Without copy engines NCCL's own reduce-scatter is the faster one; between machines it sends less through each link.
-    if (!exchanges_) return at::zeros({numel}, options.device(device_));
-    auto buffer = buffers_.emplace_back(make_buffer(numel, options));
-    reduce_buffers_.insert(buffer.memory);
-    if (received_.bytes < buffer.bytes) {
-      if (to_sum_) wait(to_sum_->ticket);
-      check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");  // a sum may still read it
-      free_buffer(std::exchange(received_, {}));
-      received_ = make_buffer(numel, options);
-    }
-    return zeros(buffer, numel, options);
+    if (!copies_) return at::zeros({numel}, options.device(device_));
+    void* memory = nullptr;
+    const auto bytes = numel * static_cast<int64_t>(options.dtype().itemsize());
+    on_host({Operation::kBuffer, options.dtype().toScalarType(), numel}, [&] { memory = copies_->allocate(bytes); });
+    return at::from_blob(memory, {numel}, options.device(device_));
   }
 
   void wait(Ticket ticket) override {
@@ -165,8 +166,8 @@ class NcclComm final : public Comm {
       ++waited_;
     }
     if (to_sum_ && to_sum_->ticket == ticket) {
-      auto shard = std::exchange(to_sum_, {})->shard;
-      ops::sum_parts(at::from_blob(received_.memory, {world_, shard.numel()}, shard.options()), shard);
+      const auto sum = *std::exchange(to_sum_, {});
+      ops::sum_parts(at::from_blob(received_, {world_ - 1, sum.own.numel()}, sum.own.options()), sum.own, rank_, sum.shard);
     }
   }
 
@@ -207,41 +208,21 @@ class NcclComm final : public Comm {
     const auto bytes = rendezvous.share("nccl", std::string(id.internal, sizeof(id.internal)));
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;  // copy engines, where gather_buffer() and reduce_buffer() made the memory
-    config.blocking = 1;                      // a sixth of the host's time per call; the watchdog covers a call that blocks
+    config.blocking = 1;  // a sixth of the host's time per call; the watchdog covers a call that blocks
     check(ncclCommInitRankConfig(&bulk_.comm, static_cast<int>(world_), id, static_cast<int>(rank_), &config),
           "ncclCommInitRank");
     check(ncclCommSplit(bulk_.comm, /*color=*/0, static_cast<int>(rank_), &small_.comm, &config), "ncclCommSplit");
   }
 
-  struct Buffer {
-    void* memory = nullptr;
-    int64_t bytes = 0;
-    ncclWindow_t window = nullptr;  ///< that of this process alone where GPUs do not reach each other's memory
-  };
-
-  /// Waits until what was given to NCCL has ended.
-  Buffer make_buffer(int64_t numel, at::TensorOptions options) {
-    Buffer buffer{.bytes = numel * static_cast<int64_t>(options.dtype().itemsize())};
-    check(ncclMemAlloc(&buffer.memory, static_cast<size_t>(buffer.bytes)), "ncclMemAlloc");
-    add_device_memory(buffer.bytes);
-    on_host({Operation::kBuffer, options.dtype().toScalarType(), numel}, [&] {
-      check(ncclCommWindowRegister(bulk_.comm, buffer.memory, static_cast<size_t>(buffer.bytes), &buffer.window,
-                                   NCCL_WIN_COLL_SYMMETRIC),
-            "ncclCommWindowRegister");
+  /// For what the others have for this rank. The largest reduce-scatter so far decides.
+  void make_room(int64_t bytes) {
+    if (bytes <= received_bytes_) return;
+    check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");  // a sum may still read it
+    on_host({Operation::kBuffer, at::kByte, bytes}, [&] {
+      if (received_) copies_->free(received_);
+      received_ = copies_->allocate(bytes);
     });
-    return buffer;
-  }
-
-  void free_buffer(const Buffer& buffer) {
-    if (!buffer.memory) return;
-    ncclCommWindowDeregister(bulk_.comm, buffer.window);
-    ncclMemFree(buffer.memory);
-    add_device_memory(-buffer.bytes);
-  }
-
-  at::Tensor zeros(const Buffer& buffer, int64_t numel, at::TensorOptions options) const {
-    return at::from_blob(buffer.memory, {numel}, options.device(device_)).zero_();
+    received_bytes_ = bytes;
   }
 
   /// One of each kind, so that whatever is set up late is set up before the first step.
@@ -253,9 +234,8 @@ class NcclComm final : public Comm {
     const auto own = [&](const at::Tensor& of_all) { return of_all.narrow(0, rank_ * kShard, kShard); };
     all_reduce(full);
     broadcast(full);
-    for (const auto& from : {full, reduce_buffer(numel, options)}) wait(reduce_scatter(from, own(from)));
+    wait(reduce_scatter(full, own(full)));
     for (const auto& to : {full, gather_buffer(numel, options)}) wait(all_gather(own(to), to));
-    if (exchanges_) meeting_ = gather_buffer(world_, options.dtype(at::kLong));
     barrier();
   }
 
@@ -277,19 +257,12 @@ class NcclComm final : public Comm {
     const uint32_t number = board_->watchdog().enter(call);  // before the call, which may block
     ready_.record(compute_stream());
     ready_.hold(lane.stream);
-    if (&lane == &bulk_ && meeting_.defined()) check(meet(lane), "NCCL");
+    if (&lane == &bulk_ && copies_) copies_->meet();  // what a collective takes is not how late the slowest rank is
     begun_[number % kEvents].record(lane.stream);
     check(nccl_call(lane), "NCCL");
     done_[number % kEvents].record(lane.stream);
     posted_ = number;
     return number;
-  }
-
-  /// The stream goes on when those of all ranks have come here: what a collective takes is not how late the slowest rank is. By
-  /// copy engines some 20 us.
-  ncclResult_t meet(const Lane& lane) {
-    auto* all = meeting_.mutable_data_ptr<int64_t>();
-    return ncclAllGather(all + rank_, all, 1, ncclInt64, lane.comm, lane.stream);
   }
 
   /// Until the poller has come that far, or has met an error, which the next call to CUDA reports.
@@ -335,20 +308,18 @@ class NcclComm final : public Comm {
 
   int64_t rank_, world_;
   at::Device device_;
-  bool exchanges_ = false;  ///< reduce-scatters are exchanges by copy engines
   std::optional<SharedBoard> board_;
   /// Parameters and gradients; and what is small and waited for at once, such as statistics, which must not queue up behind
   /// the parameters of layers to come.
   Lane bulk_, small_;
-  std::vector<Buffer> buffers_;
-  std::set<const void*> reduce_buffers_;  ///< where they begin
-  /// Reduce-scatters from these are an exchange by copy engines: each rank receives its own part of all tensors, and the
-  /// computation that waits for it adds them up.
-  Buffer received_;
-  at::Tensor meeting_;
+  /// Among GPUs of one machine that reach each other's memory: gathers into buffers for it, and reduce-scatters, which are an
+  /// exchange of parts and a sum by the computation that waits for it.
+  std::optional<PeerCopies> copies_;
+  void* received_ = nullptr;
+  int64_t received_bytes_ = 0;
   struct Sum {
     Ticket ticket;
-    at::Tensor shard;
+    at::Tensor own, shard;
   };
   std::optional<Sum> to_sum_;
   Event ready_;

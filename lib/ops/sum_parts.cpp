@@ -13,26 +13,34 @@
 
 namespace scatterlm::ops {
 
-void sum_parts(const at::Tensor& parts, at::Tensor out) {
-  if (parts.dim() != 2 || parts.size(0) == 0 || out.sizes() != parts.sizes().slice(1) || !parts.is_contiguous() ||
-      !out.is_contiguous() || out.scalar_type() != parts.scalar_type() || out.device() != parts.device()) {
-    fail("[sum_parts] needs contiguous parts [r, n] and out [n] of one type, got {} {} and {} {}", parts.toString(),
-         shape_of(parts), out.toString(), shape_of(out));
+void sum_parts(const at::Tensor& others, const at::Tensor& own, int64_t own_index, at::Tensor out) {
+  const auto fits = [&](const at::Tensor& x) {
+    return x.is_contiguous() && x.scalar_type() == own.scalar_type() && x.device() == own.device();
+  };
+  if (own.dim() != 1 || others.dim() != 2 || others.size(1) != own.size(0) || out.sizes() != own.sizes() || own_index < 0 ||
+      own_index > others.size(0) || !fits(others) || !fits(own) || !fits(out)) {
+    fail("[sum_parts] needs contiguous others [r-1, n], own [n] and out [n] of one type, got {} {}, {} {} at {} and {} {}",
+         others.toString(), shape_of(others), own.toString(), shape_of(own), own_index, out.toString(), shape_of(out));
   }
 #ifdef SCATTERLM_KERNELS
-  const bool bf16 = out.scalar_type() == at::kBFloat16, fp32 = out.scalar_type() == at::kFloat;
-  if ((bf16 || fp32) && kernels_can_load(parts) && kernels_can_load(out) && out.numel() % 8 == 0) {
-    const c10::DeviceGuard guard(out.device());
-    kernels::sum_parts(
-        {parts.const_data_ptr(), out.mutable_data_ptr(), bf16 ? kernels::DataType::kBf16 : kernels::DataType::kFp32,
-         static_cast<int>(parts.size(0)), out.numel()},
-        current_stream(out));
+  const bool bf16 = own.scalar_type() == at::kBFloat16, fp32 = own.scalar_type() == at::kFloat;
+  if ((bf16 || fp32) && kernels_can_load(others) && kernels_can_load(own) && kernels_can_load(out) && own.numel() % 8 == 0) {
+    const c10::DeviceGuard guard(own.device());
+    kernels::sum_parts({.others = others.const_data_ptr(),
+                        .own = own.const_data_ptr(),
+                        .out = out.mutable_data_ptr(),
+                        .type = bf16 ? kernels::DataType::kBf16 : kernels::DataType::kFp32,
+                        .num_others = others.size(0),
+                        .own_index = own_index,
+                        .count = own.numel()},
+                       current_stream(own));
     return;
   }
 #endif
+  const auto part = [&](int64_t r) { return r == own_index ? own : others[r < own_index ? r : r - 1]; };
   auto sum =
-      parts[0].to(out.scalar_type() == at::kBFloat16 ? at::kFloat : out.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  for (int64_t r = 1; r < parts.size(0); ++r) sum.add_(parts[r]);
+      part(0).to(own.scalar_type() == at::kBFloat16 ? at::kFloat : own.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  for (int64_t r = 1; r <= others.size(0); ++r) sum.add_(part(r));
   out.copy_(sum);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace scatterlm::ops {
 
-/// out [n] = the sum of the rows of parts [r, n], in their order; fp32 between bf16. Both contiguous, of one type, and out none of
-/// parts. The same bits on every device.
-void sum_parts(const at::Tensor& parts, at::Tensor out);
+/// out [n] = the sum of r parts [n] in their order, part `own_index` being `own` and the others the rows of others [r-1, n];
+/// fp32 between bf16. All contiguous, of one type; out may be own. The same bits on every device.
+void sum_parts(const at::Tensor& others, const at::Tensor& own, int64_t own_index, at::Tensor out);
 
 }  // namespace scatterlm::ops

@@ -30,7 +30,7 @@ Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique
     for (const auto& unit : units) largest = std::max(largest, unit->size());
     auto options = units.front()->grad_options();
     if (copied) options = options.dtype(at::kBFloat16);
-    for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(comm.reduce_buffer(largest, options));
+    for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::empty({largest}, options));
   }
   units_.reserve(units.size());  // hooks hold references
   for (const auto& unit : units) {
@@ -38,10 +38,7 @@ Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique
     if (short_lived_) {
       state.own = at::zeros({unit->slice_end() - unit->slice_begin()}, unit->grad_options());
     } else {
-      const bool gathered = copied && config.zero == 0;
-      unit->attach_grads(!copied    ? comm.reduce_buffer(unit->size(), unit->grad_options())
-                         : gathered ? comm.gather_buffer(unit->size(), unit->grad_options())
-                                    : unit->make_grads());
+      unit->attach_grads(config.zero == 0 ? comm.gather_buffer(unit->size(), unit->grad_options()) : unit->make_grads());
       state.own = unit->own_slice(unit->flat_grads());
     }
     reduced_.push_back(config.zero == 0 ? unit->flat_grads() : state.own);

@@ -268,7 +268,7 @@ def memory(bench):
                 4 * PARAMETERS * (1 - 1 / bench.gpus) - 2 * 4 * LARGEST_UNIT)]
     if half > 1:
         planned.append((f"zero 2, {half} GPUs minus {bench.gpus}", peak[half, 2] - peak[bench.gpus, 2],
-                        16 * PARAMETERS * (1 / half - 1 / bench.gpus)))
+                        (16 * PARAMETERS - 4 * LARGEST_UNIT) * (1 / half - 1 / bench.gpus)))
     for what, measured, plan in planned:
         yield {"what": what, "measured_gib": measured, "planned_gib": plan / gib, "tolerance_gib": MEMORY_TOLERANCE}
     for what, measured, plan in planned:

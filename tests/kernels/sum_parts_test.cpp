@@ -17,31 +17,49 @@ T narrow(float x) {
 }
 
 template <class T>
-void check_sum(int num_parts, size_t count) {
+void check_sum(int64_t num_others, size_t count) {
   std::mt19937 engine(3);
   std::normal_distribution<float> normal;
-  std::vector<T> parts;
-  for (size_t i = 0; i < static_cast<size_t>(num_parts) * count; ++i) parts.push_back(narrow<T>(normal(engine)));
-  const Buffer<T> in(parts), out(count);
-  sum_parts({in.data(), out.data(), std::is_same_v<T, float> ? DataType::kFp32 : DataType::kBf16, num_parts,
-             static_cast<int64_t>(count)},
-            nullptr);
-  std::vector<T> expected;
-  for (size_t i = 0; i < count; ++i) {
-    float sum = to_float(parts[i]);
-    for (size_t r = 1; r < static_cast<size_t>(num_parts); ++r) sum += to_float(parts[r * count + i]);
-    expected.push_back(narrow<T>(sum));
+  const auto random = [&](size_t size) {
+    std::vector<T> x;
+    for (size_t i = 0; i < size; ++i) x.push_back(narrow<T>(normal(engine)));
+    return x;
+  };
+  const auto others = random(static_cast<size_t>(num_others) * count), own = random(count);
+  for (int64_t own_index = 0; own_index <= num_others; ++own_index) {
+    auto order = others;
+    order.insert(order.begin() + own_index * static_cast<int64_t>(count), own.begin(), own.end());
+    std::vector<T> expected;
+    for (size_t i = 0; i < count; ++i) {
+      float sum = to_float(order[i]);
+      for (size_t r = 1; r <= static_cast<size_t>(num_others); ++r) sum += to_float(order[r * count + i]);
+      expected.push_back(narrow<T>(sum));
+    }
+    const Buffer<T> others_in(others), own_in(own), out(count);
+    const auto type = std::is_same_v<T, float> ? DataType::kFp32 : DataType::kBf16;
+    for (T* to : {out.data(), own_in.data()})
+      sum_parts({others_in.data(), own_in.data(), to, type, num_others, own_index, static_cast<int64_t>(count)}, nullptr);
+    REQUIRE(out.host() == expected);
+    REQUIRE(own_in.host() == expected);
   }
-  REQUIRE(out.host() == expected);
 }
 
 }  // namespace
 
 TEST_CASE("sum_parts: in the order of the parts, in fp32", KERNEL_TAGS) {
-  const int num_parts = GENERATE(1, 2, 3, 8, 13);
+  const int64_t num_others = GENERATE(1, 2, 7, 12);
   const auto count = GENERATE(size_t{0}, size_t{8}, size_t{2040}, size_t{4104});
-  check_sum<float>(num_parts, count);
-  check_sum<Bf16>(num_parts, count);
+  check_sum<float>(num_others, count);
+  check_sum<Bf16>(num_others, count);
+}
+
+TEST_CASE("sum_parts refuses what its threads cannot load", KERNEL_TAGS) {
+  const Buffer<float> others(24), own(12), out(12);
+  const auto sum = [&](int64_t count, const float* from) {
+    sum_parts({others.data(), from, out.data(), DataType::kFp32, 2, 0, count}, nullptr);
+  };
+  REQUIRE_THROWS_WITH(sum(12, own.data()), ContainsSubstring("rows of others must be multiples of 8 elements, got 12"));
+  REQUIRE_THROWS_WITH(sum(8, own.data() + 1), ContainsSubstring("own must be aligned to 16 bytes"));
 }
 
 }  // namespace scatterlm::kernels::test

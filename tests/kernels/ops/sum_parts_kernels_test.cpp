@@ -8,13 +8,16 @@
 namespace scatterlm {
 
 TEST_CASE("sum_parts on kernels: the bits of the order of the parts, also where kernels cannot load", "[sum_parts]") {
-  const int64_t parts = GENERATE(1, 2, 8), count = GENERATE(8, 12, 2056);
+  const int64_t num_others = GENERATE(1, 2, 7), count = GENERATE(8, 12, 2056);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
-    const auto x = (at::randn({parts, count}) * 100).to(dtype);
-    auto sum = x[0].to(at::kFloat, false, true), out = at::full({count}, NAN, dtype);
-    for (int64_t r = 1; r < parts; ++r) sum += x[r];
-    ops::sum_parts(x, out);
-    REQUIRE(out.equal(sum.to(dtype)));
+    const auto others = (at::randn({num_others, count}) * 100).to(dtype), own = (at::randn({count}) * 100).to(dtype);
+    for (int64_t own_index = 0; own_index <= num_others; ++own_index) {
+      const auto parts = at::cat({others.slice(0, 0, own_index), own.view({1, count}), others.slice(0, own_index)});
+      auto sum = parts[0].to(at::kFloat, false, true), out = at::full({count}, NAN, dtype);
+      for (int64_t r = 1; r <= num_others; ++r) sum += parts[r];
+      ops::sum_parts(others, own, own_index, out);
+      REQUIRE(out.equal(sum.to(dtype)));
+    }
   }
 }
 
