@@ -146,6 +146,8 @@ def scaling_facts(data):
         if "comm" in row:
             yield (f"the same inside a step of `{row['config']}`, gradients in {row['reduce_dtype']}",
                    f"reduce_scatter {row['comm']['reduce_scatter_gbps']:.0f}, all_gather {row['comm']['all_gather_gbps']:.0f}")
+    for row in of("alone"):
+        yield f"a step of `{row['config']}` on each of the GPUs alone, all at once", ", ".join(f"{ms:.0f}" for ms in row["step_ms"]) + " ms"
     for row in of("memory"):
         if "zero" in row:
             yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB a GPU"

@@ -10,6 +10,7 @@
   async_save configs/dense_124m.yaml with checkpoint.async and without: the same bytes, and how long training stood still
   dense     configs/dense_124m.yaml on 1 GPU and on all, 0.5M tokens a step
   olmoe     configs/olmoe_1b_7b.yaml, 4 x 4096 tokens a GPU: 1 GPU with bf16 state, all with fp32 master and zero 2
+  alone     the work of the one GPU on each of them at once
   memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
   start     the same: from the start of the process to the end of the first step
   trace     the same: one step in the profiler, how far collectives hide behind computation
@@ -23,6 +24,8 @@ longer than measuring. Exit code 1 if a part has failed.
 import argparse
 import array
 import concurrent.futures
+import contextlib
+import functools
 import itertools
 import json
 import os
@@ -253,6 +256,19 @@ def olmoe(bench):
         yield {**row, "efficiency": row["tok_s_per_gpu"] / one}
 
 
+def alone(bench):
+    """The work of one GPU on each of them at once, without communication: together they are as fast as the slowest."""
+    keys = olmoe_keys(1, "log.interval=5", "optim.state_dtype=bfloat16")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(bench.gpus)))).split(",")[:bench.gpus]
+    with contextlib.ExitStack() as jobs:
+        started = [bench.start(1, "olmoe_1b_7b", "train.steps=100000", *keys, env={"CUDA_VISIBLE_DEVICES": gpu}) for gpu in visible]
+        for job, _ in started:
+            jobs.enter_context(job)
+        for job, run in started:
+            job.wait_until(functools.partial(reached, run, 20), "step 20", 80)
+        yield {"config": "olmoe_1b_7b", "state_dtype": "bfloat16", "step_ms": [rates(read_metrics(run), 1)["step_ms"] for _, run in started]}
+
+
 def memory(bench):
     """Differences that the arithmetic of CONTRIBUTING gives, beside those measured."""
     gib, peak = 1 << 30, {}
@@ -316,7 +332,7 @@ def launchers(bench):
                **differences(f"{launcher} beside the own launcher", "float32", metrics, reference)}
 
 
-PARTS = {part.__name__: part for part in (comm, losses, failures, resume, async_save, dense, olmoe, memory, start, trace, nodes, launchers)}
+PARTS = {part.__name__: part for part in (comm, losses, failures, resume, async_save, dense, olmoe, alone, memory, start, trace, nodes, launchers)}
 
 
 def rows_before(path, head):
