@@ -141,7 +141,7 @@ def scaling_facts(data):
                                                                  f"of which {row['exposed_ms']:.1f} beside no computation")
     for size in dict.fromkeys(row["size"] for row in of("comm")):
         speeds = ", ".join(f"{row['collective']} {row['link_gbps']:.0f}" for row in of("comm", size=size))
-        yield f"`doctor comm`, {size}, every value exact, GB/s a link", speeds
+        yield f"`doctor comm`, {size}, GB/s a link", speeds
     for row in of("olmoe"):
         if "comm" in row:
             yield (f"the same inside a step of `{row['config']}`, gradients in {row['reduce_dtype']}",

@@ -49,13 +49,13 @@ class Comm {
   virtual bool any(bool yes) = 0;
 
   /// shard [n / world] = the own part of the sum over ranks of full [n], of which it may be a view, once wait() was called for
-  /// the ticket. Until then both must stay as they are. By copy engines the largest of them takes memory again, but for the own
-  /// part.
+  /// the ticket. Until then both must stay as they are. By copy engines the largest so far takes memory again, but for
+  /// the own part, from its first call on.
   virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
   /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`. Waiting as above.
   virtual Ticket all_gather(const at::Tensor& shard, at::Tensor full) = 0;
-  /// Zeros [numel] for all_gather to fill, which live as long as this: GPUs that reach each other's memory then gather by their
-  /// copy engines, beside computations that keep all multiprocessors. All ranks ask for the same.
+  /// Zeros [numel] for all_gather to fill from their beginning on, which live as long as this: GPUs that reach each other's
+  /// memory then gather by their copy engines, beside computations that keep all multiprocessors. All ranks ask for the same.
   virtual at::Tensor gather_buffer(int64_t numel, at::TensorOptions options);
   /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;

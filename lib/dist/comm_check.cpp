@@ -62,12 +62,13 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     for (const Ticket ticket : {second_ticket, first_ticket, first_ticket}) comm.wait(ticket);
     check("reduce_scatter beside another", first_part, own_total);
     check("reduce_scatter beside another", second_part, own_total + own_total);
-    auto gathered = at::empty({numel}, options);
-    comm.wait(comm.all_gather(part, gathered));
-    check("all_gather", gathered, total);
     for (const auto& to : {in_place, comm.gather_buffer(numel, options)}) {
-      to.narrow(0, rank * shard, shard).copy_(part);
-      comm.wait(comm.all_gather(to.narrow(0, rank * shard, shard), to));
+      const auto own_part = to.narrow(0, rank * shard, shard);
+      comm.wait(comm.all_gather(part, to));
+      check("all_gather", to, total);
+      to.zero_();
+      own_part.copy_(part);
+      comm.wait(comm.all_gather(own_part, to));
       check("all_gather in place", to, total);
     }
     auto first = own.clone();

@@ -32,7 +32,7 @@
 namespace scatterlm {
 namespace {
 
-// Collectives given to NCCL that have not ended; with more the host waits. Each holds a place in the rings of events.
+// Collectives under way; with more the host waits. Each holds a place in the rings of events.
 constexpr uint32_t kMostQueued = 64;
 constexpr size_t kEvents = 2 * kMostQueued;
 
@@ -60,14 +60,23 @@ class NcclComm final : public Comm {
     const auto gpus_of_ranks = rendezvous.collect("gpu", gpu_id(device_.index()));
     check_gpus(gpus_of_ranks);
     const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
-    const auto reach = rendezvous.collect("reach", std::ranges::all_of(gpus_of_ranks, reaches_from(device_)) ? "all" : "");
+    const auto all_can = [&](const char* what, bool can) {
+      return std::ranges::all_of(rendezvous.collect(what, can ? "yes" : "no"),
+                                 [](const auto& answer) { return answer == "yes"; });
+    };
+    const bool reached = all_can("reach", std::ranges::all_of(gpus_of_ranks, reaches_from(device_)));
     board_.emplace(options, rendezvous, machines, 0);      // its watchdog runs before the first call that can hang
     setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);  // connect now, not inside the first collective
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     const uint32_t number = board_->watchdog().enter({});
     connect(rendezvous);
-    if (std::ranges::max(machines) == 0 && std::ranges::all_of(reach, [](const auto& of) { return of == "all"; }))
+    if (std::ranges::max(machines) == 0 && reached) {
       copies_.emplace(rank_, world_, bulk_.comm, bulk_.stream);
+      if (!all_can("copies", copies_->works())) {
+        copies_->free_all();
+        copies_.reset();
+      }
+    }
     board_->watchdog().leave(number);
     poller_ = std::jthread([this](const std::stop_token& stop) { poll(stop); });
     warm_up();
@@ -324,7 +333,7 @@ class NcclComm final : public Comm {
   std::optional<Sum> to_sum_;
   Event ready_;
   std::array<Event, kEvents> begun_, done_;           ///< collective n records number n % kEvents
-  std::atomic<uint32_t> posted_ = 1, completed_ = 1;  ///< collectives given to NCCL, and ended; the first was connect()
+  std::atomic<uint32_t> posted_ = 1, completed_ = 1;  ///< collectives begun, and ended; the first was connect()
   struct Wait {
     Event before, after;
   };

@@ -1,4 +1,4 @@
-// NCCL and CUDA for nccl_comm.cpp: events, streams, errors as exceptions.
+// NCCL and CUDA for nccl_comm.cpp and peer_copies.cpp: events, streams, errors as exceptions.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <cuda_runtime_api.h>

@@ -31,6 +31,14 @@ PFN_cuStreamBatchMemOp_v11070 memory_operations() {
   return function;
 }
 
+/// Where NCCL cannot share memory it answers with a window that only this process has, in the memory of the host.
+bool is_shared(ncclWindow_t window) {
+  if (!window) return false;
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, window), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+}
+
 }  // namespace
 
 PeerCopies::PeerCopies(int64_t rank, int64_t world, ncclComm_t comm, cudaStream_t stream)
@@ -50,11 +58,14 @@ void* PeerCopies::allocate(int64_t bytes) {
   // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: CONTRIBUTING.md, "Copy engines".
   Buffer buffer{.bytes = bytes};
   check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister");
-  const auto on_gpu = at::empty({world_}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
-  window_addresses(buffer.window, static_cast<int>(world_), on_gpu.mutable_data_ptr<int64_t>(), stream_);
-  check(cudaStreamSynchronize(stream_), "window_addresses");
-  const auto addresses = on_gpu.cpu();
-  for (int64_t r = 0; r < world_; ++r) buffer.of_ranks.push_back(reinterpret_cast<char*>(addresses[r].item<int64_t>()));
+  if (is_shared(buffer.window)) {
+    const auto on_gpu = at::empty({world_}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
+    check(window_addresses(buffer.window, static_cast<int>(world_), on_gpu.mutable_data_ptr<int64_t>(), stream_),
+          "window_addresses");
+    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    const auto addresses = on_gpu.cpu();
+    for (int64_t r = 0; r < world_; ++r) buffer.of_ranks.push_back(reinterpret_cast<char*>(addresses[r].item<int64_t>()));
+  }
   buffers_[own] = std::move(buffer);
   return own;
 }
@@ -70,7 +81,7 @@ void PeerCopies::free_all() {
   while (!buffers_.empty()) free(buffers_.begin()->first);
 }
 
-/// No two ranks turn to the same one.
+/// At each step no two ranks have the same one.
 template <class F>
 void PeerCopies::for_others(F visit) const {
   for (int64_t step = 1; step < world_; ++step) visit((rank_ + step) % world_);

@@ -13,10 +13,12 @@ namespace scatterlm {
 /// All ranks call the same functions with the same sizes in the same order. All work goes into one stream.
 class PeerCopies {
  public:
-  /// Every GPU reaches the memory of all the others.
+  /// Every GPU reaches the memory of all the others. Nothing but free_all() may follow unless it works() on all ranks.
   PeerCopies(int64_t rank, int64_t world, ncclComm_t comm, cudaStream_t stream);
 
-  /// Zeros on each rank, into which all of them write. Waits for the stream, and for the other ranks.
+  /// Whether NCCL has opened the memory of the ranks to each other. It does not with NCCL_CUMEM_ENABLE=0, for example.
+  bool works() const { return !buffers_.at(board_).of_ranks.empty(); }
+  /// Zeros on each rank, into which all of them write. Waits for the GPU, and for the other ranks.
   void* allocate(int64_t bytes);
   bool has(const void* memory) const { return buffers_.contains(memory); }
   void free(const void* memory);

@@ -12,8 +12,9 @@ __global__ void write_addresses(ncclWindow_t window, int64_t* addresses) {
 
 }  // namespace
 
-void window_addresses(ncclWindow_t window, int ranks, int64_t* addresses, cudaStream_t stream) {
-  write_addresses<<<1, ranks, 0, stream>>>(window, addresses);
+cudaError_t window_addresses(ncclWindow_t window, int ranks, int64_t* addresses, cudaStream_t stream) {
+  void* arguments[] = {&window, &addresses};
+  return cudaLaunchKernel(write_addresses, 1, ranks, arguments, 0, stream);
 }
 
 }  // namespace scatterlm

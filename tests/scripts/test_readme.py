@@ -93,7 +93,7 @@ def test_tables_of_scaling():
         "| besides | measured |", "|---|---|",
         "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2, resumed too | 2.0e-07 apart |",
         "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 beside no computation |",
-        "| `doctor comm`, 8 MiB, every value exact, GB/s a link | all_reduce 114, all_gather 82 |",
+        "| `doctor comm`, 8 MiB, GB/s a link | all_reduce 114, all_gather 82 |",
         "| the same inside a step of `olmoe_1b_7b`, gradients in float32 | reduce_scatter 234, all_gather 254 |",
         "| a step of `olmoe_1b_7b` on each of the GPUs alone, all at once | 320, 322 ms |",
         "| `olmoe_1b_7b` on 4 GPUs, ZeRO 2 | 60.6 GiB a GPU |",
