@@ -26,8 +26,10 @@ void examine_comm(int64_t mebibytes) {
   const bool prints = comm->rank() == 0;
   for (const int64_t shard : {1, 1000, 1 << 20}) check_collectives(*comm, numerics.device, shard);
   comm->barrier();
-  if (prints) std::cout << fmt::format("{}: all values exact\n", describe(numerics));
-  if (prints) std::cout << "all_reduce by the host's clock; the others as in a step's metrics: without launch, waits and sum\n";
+  if (prints) {
+    std::cout << fmt::format("{}, by {}: all values exact\n", describe(numerics), comm->carrier())
+              << "all_reduce by the host's clock; reduce_scatter and all_gather by that of `comm` in metrics.jsonl\n";
+  }
   for (int64_t size = 1; size <= mebibytes; size *= 8) {
     for (const auto& row : measure_bandwidth(*comm, numerics.device, size << 20)) {
       if (prints) {

@@ -116,7 +116,7 @@ ExitCode train(const TrainOptions& options) {
   const auto& parallel = config.parallel;
   const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
                                world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
-  phase("device", describe(numerics));
+  phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->carrier() : ""));
 
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());

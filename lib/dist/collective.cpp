@@ -4,13 +4,11 @@
 
 namespace scatterlm {
 
-void check_shard(const char* operation, const at::Tensor& shard, const at::Tensor& full, int64_t world) {
-  const bool fits = shard.numel() * world == full.numel() && shard.scalar_type() == full.scalar_type();
-  if (!fits || !shard.is_contiguous() || !full.is_contiguous() || shard.device() != full.device()) {
-    fail("[{}] {} ranks need a contiguous shard of a {}th of full, got {} {} on {} of {} {} on {}", operation, world, world,
-         shard.numel(), c10::toString(shard.scalar_type()), shard.device().str(), full.numel(),
-         c10::toString(full.scalar_type()), full.device().str());
-  }
+at::Tensor part_of(const char* operation, const at::Tensor& full, int64_t rank, int64_t world) {
+  if (full.dim() != 1 || full.numel() % world != 0)
+    fail("[{}] {} ranks cannot have equal parts of {}", operation, world, at::str(full.sizes()));
+  const int64_t numel = full.numel() / world;
+  return full.narrow(0, rank * numel, numel);
 }
 
 void add_moved(CommTimes& times, const Call& call, int64_t world, double ms) {

@@ -5,8 +5,8 @@
 
 namespace scatterlm {
 
-/// Throws Error unless `shard` can be a rank's part of `full`.
-void check_shard(const char* operation, const at::Tensor& shard, const at::Tensor& full, int64_t world);
+/// The part of `full` that rank `rank` has. Throws Error unless each rank can have one of the same size.
+at::Tensor part_of(const char* operation, const at::Tensor& full, int64_t rank, int64_t world);
 
 /// Adds a collective that took `ms` on its way.
 void add_moved(CommTimes& times, const Call& call, int64_t world, double ms);

@@ -35,6 +35,8 @@ class Comm {
   virtual ~Comm() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world() const = 0;
+  /// What carries parameters and gradients, for the user: "copy engines".
+  virtual std::string carrier() const = 0;
 
   /// Sum over ranks, in place.
   virtual void all_reduce(at::Tensor tensor) = 0;
@@ -48,14 +50,14 @@ class Comm {
   /// On the host: whether any rank says yes. All ranks get the same answer, which may be that of an earlier call.
   virtual bool any(bool yes) = 0;
 
-  /// shard [n / world] = the own part of the sum over ranks of full [n], of which it may be a view, once wait() was called for
-  /// the ticket. Until then both must stay as they are. By copy engines the largest so far takes memory again, but for
-  /// the own part, from its first call on.
-  virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) = 0;
-  /// full [n] = the shards [n / world] of all ranks in rank order. `shard` may be the own part of `full`. Waiting as above.
-  virtual Ticket all_gather(const at::Tensor& shard, at::Tensor full) = 0;
-  /// Zeros [numel] for all_gather to fill from their beginning on, which live as long as this: GPUs that reach each other's
-  /// memory then gather by their copy engines, beside computations that keep all multiprocessors. All ranks ask for the same.
+  /// The own part of full [n], from rank * n / world on, becomes that of the sum over ranks, once wait() was called for the
+  /// ticket. Until then `full` must stay as it is. By copy engines the largest so far takes memory again, but for the own part,
+  /// from its first call on.
+  virtual Ticket reduce_scatter(at::Tensor full) = 0;
+  /// full [n], which comes from gather_buffer(), = the own parts of all ranks. Waiting as above.
+  virtual Ticket all_gather(at::Tensor full) = 0;
+  /// Zeros [numel] that live as long as this: GPUs that reach each other's memory gather there by their copy engines, beside
+  /// computations that keep all multiprocessors. All ranks ask for the same.
   virtual at::Tensor gather_buffer(int64_t numel, at::TensorOptions options);
   /// What is computed from now on finds the result of this collective. Does not wait on the host.
   virtual void wait(Ticket) = 0;

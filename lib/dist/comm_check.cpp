@@ -19,7 +19,7 @@ constexpr int kRounds = 9;
 
 /// Median of all rounds, by the host's clock. The result of a collective may come after its call.
 template <class F>
-double timed(Comm& comm, at::Tensor& result, F call) {
+double timed(Comm& comm, const at::Tensor& result, F call) {
   std::vector<double> seconds;
   auto together = at::zeros({1}, result.options());
   for (int round = 0; round < kRounds; ++round) {
@@ -46,30 +46,24 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     const auto own = integers(rank, numel, options);
     auto total = at::zeros({numel}, options);
     for (int64_t r = 0; r < world; ++r) total += integers(r, numel, options);
-    const auto own_total = total.narrow(0, rank * shard, shard);
 
     auto all = own.clone();
     comm.all_reduce(all);
     check("all_reduce", all, total);
-    auto part = at::empty({shard}, options), in_place = own.clone();
-    comm.wait(comm.reduce_scatter(in_place, part));
-    check("reduce_scatter", part, own_total);
-    comm.wait(comm.reduce_scatter(in_place, in_place.narrow(0, rank * shard, shard)));
-    check("reduce_scatter in place", in_place.narrow(0, rank * shard, shard), own_total);
-    const auto twice = own + own;
-    auto first_part = at::zeros({shard}, options), second_part = at::zeros({shard}, options);
-    const Ticket first_ticket = comm.reduce_scatter(own, first_part), second_ticket = comm.reduce_scatter(twice, second_part);
+    const auto own_part = [&](const at::Tensor& full) { return full.narrow(0, rank * shard, shard); };
+    const auto once = own.clone(), twice = own + own;
+    comm.wait(comm.reduce_scatter(once));
+    check("reduce_scatter", own_part(once), own_part(total));
+    once.copy_(own);
+    const Ticket first_ticket = comm.reduce_scatter(once), second_ticket = comm.reduce_scatter(twice);
     for (const Ticket ticket : {second_ticket, first_ticket, first_ticket}) comm.wait(ticket);
-    check("reduce_scatter beside another", first_part, own_total);
-    check("reduce_scatter beside another", second_part, own_total + own_total);
-    for (const auto& to : {in_place, comm.gather_buffer(numel, options)}) {
-      const auto own_part = to.narrow(0, rank * shard, shard);
-      comm.wait(comm.all_gather(part, to));
-      check("all_gather", to, total);
-      to.zero_();
-      own_part.copy_(part);
-      comm.wait(comm.all_gather(own_part, to));
-      check("all_gather in place", to, total);
+    check("reduce_scatter beside another", own_part(once), own_part(total));
+    check("reduce_scatter beside another", own_part(twice), own_part(total + total));
+    const auto gathered = comm.gather_buffer(numel, options);
+    for (const int64_t times : {1, 2}) {  // what a gather finds there is overwritten
+      own_part(gathered).copy_(own_part(total * times));
+      comm.wait(comm.all_gather(gathered));
+      check("all_gather", gathered, total * times);
     }
     auto first = own.clone();
     comm.broadcast(first);
@@ -80,23 +74,22 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes) {
   const int64_t shard = std::max<int64_t>(1, bytes / 2 / comm.world()), numel = shard * comm.world();
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(device);
-  auto full = at::ones({numel}, options), part = at::ones({shard}, options);
-  auto gathered = comm.gather_buffer(numel, options);
+  const auto full = at::ones({numel}, options);
+  const auto gathered = comm.gather_buffer(numel, options);
   const double through_link =
       static_cast<double>(2 * numel) * static_cast<double>(comm.world() - 1) / static_cast<double>(comm.world());
   std::vector<Bandwidth> result;
   const double seconds = timed(comm, full, [&] { comm.all_reduce(full); });
   result.push_back({"all_reduce", 2 * numel, seconds, 2 * through_link / seconds});
-  const auto add = [&](const char* collective, CommTimes::Moved CommTimes::*moved, at::Tensor& output, const auto& call) {
+  const auto add = [&](const char* collective, CommTimes::Moved CommTimes::*moved, const at::Tensor& output, const auto& call) {
     comm.take_times();
     timed(comm, output, call);
     comm.barrier();  // or the last may not be in the times yet
     const double mean = (comm.take_times().*moved).ms / 1e3 / kRounds;
     result.push_back({collective, 2 * numel, mean, through_link / mean});
   };
-  add("reduce_scatter", &CommTimes::reduce_scatter, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
-  const auto own = gathered.narrow(0, comm.rank() * shard, shard);
-  add("all_gather", &CommTimes::all_gather, gathered, [&] { comm.wait(comm.all_gather(own, gathered)); });
+  add("reduce_scatter", &CommTimes::reduce_scatter, full, [&] { comm.wait(comm.reduce_scatter(full)); });
+  add("all_gather", &CommTimes::all_gather, gathered, [&] { comm.wait(comm.all_gather(gathered)); });
   return result;
 }
 

@@ -49,6 +49,7 @@ class LocalComm final : public Comm {
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
+  std::string carrier() const override { return "shared memory"; }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
   void tell_failure() override { board_->watchdog().tell_failure(); }
   CommTimes take_times() override { return std::exchange(times_, {}); }
@@ -89,11 +90,9 @@ class LocalComm final : public Comm {
     return flag.item<int64_t>() > 0;
   }
 
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
-    check_shard("reduce_scatter", shard, full, world_);
-    const int64_t n = shard.numel();
+  Ticket reduce_scatter(at::Tensor full) override {
+    const int64_t n = part_of("reduce_scatter", full, rank_, world_).numel();
     collective({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, [&]<class T>(T* data) {
-      auto* out = shard.mutable_data_ptr<T>();
       const int64_t room = kSlotBytes / static_cast<int64_t>(sizeof(T)) / world_;  // of a slot for each destination
       exchange<T>(
           n, room,
@@ -102,21 +101,19 @@ class LocalComm final : public Comm {
           },
           [&](Piece piece, std::vector<const T*> slots) {
             for (auto& slot : slots) slot += rank_ * room;
-            sum(out + piece.begin, slots, piece.count);
+            sum(data + rank_ * n + piece.begin, slots, piece.count);
           });
     });
     return 0;
   }
 
-  Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
-    check_shard("all_gather", shard, full, world_);
-    const int64_t n = shard.numel();
-    collective({Operation::kAllGather, shard.scalar_type(), full.numel()}, shard, [&]<class T>(T* data) {
-      auto* out = full.mutable_data_ptr<T>();
+  Ticket all_gather(at::Tensor full) override {
+    const int64_t n = part_of("all_gather", full, rank_, world_).numel();
+    collective({Operation::kAllGather, full.scalar_type(), full.numel()}, full, [&]<class T>(T* data) {
       exchange<T>(
-          n, kSlotBytes / sizeof(T), [&](Piece piece, T* slot) { copy(slot, data + piece.begin, piece.count); },
+          n, kSlotBytes / sizeof(T), [&](Piece piece, T* slot) { copy(slot, data + rank_ * n + piece.begin, piece.count); },
           [&](Piece piece, const std::vector<const T*>& slots) {
-            for (int64_t r = 0; r < world_; ++r) copy(out + r * n + piece.begin, slots[r], piece.count);
+            for (int64_t r = 0; r < world_; ++r) copy(data + r * n + piece.begin, slots[r], piece.count);
           });
     });
     return 0;

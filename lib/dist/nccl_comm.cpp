@@ -70,11 +70,16 @@ class NcclComm final : public Comm {
     answer_ = at::zeros({1}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
     const uint32_t number = board_->watchdog().enter({});
     connect(rendezvous);
-    if (std::ranges::max(machines) == 0 && reached) {
+    if (std::ranges::max(machines) > 0) {
+      no_copies_ = "several machines";
+    } else if (!reached) {
+      no_copies_ = "not every rank sees all GPUs and reaches their memory";
+    } else {
       copies_.emplace(rank_, world_, bulk_.comm, bulk_.stream);
       if (!all_can("copies", copies_->works())) {
         copies_->free_all();
         copies_.reset();
+        no_copies_ = "NCCL shares no memory between these GPUs";
       }
     }
     board_->watchdog().leave(number);
@@ -98,6 +103,7 @@ class NcclComm final : public Comm {
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
+  std::string carrier() const override { return copies_ ? "copy engines" : fmt::format("NCCL's kernels ({})", no_copies_); }
   void set_step(int64_t step) override { board_->watchdog().set_step(step); }
   void tell_failure() override { board_->watchdog().tell_failure(); }
   CommTimes take_times() override {
@@ -119,40 +125,32 @@ class NcclComm final : public Comm {
     }));
   }
 
-  Ticket reduce_scatter(const at::Tensor& full, at::Tensor shard) override {
-    check_shard("reduce_scatter", shard, full, world_);
+  Ticket reduce_scatter(at::Tensor full) override {
+    const auto own = part_of("reduce_scatter", full, rank_, world_);
     const Call call{Operation::kReduceScatter, full.scalar_type(), full.numel()};
     if (copies_) {  // without copy engines NCCL's own is faster; between machines it sends less through each link
       if (to_sum_) wait(to_sum_->ticket);  // or what it sums would be overwritten
-      const int64_t bytes = shard.numel() * shard.element_size();
+      const auto bytes = static_cast<int64_t>(own.nbytes());
       make_room((world_ - 1) * bytes);
       const Ticket ticket = enqueue(call, full, bulk_, [&](const Lane&) {
         copies_->exchange(full.const_data_ptr(), received_, bytes);
         return ncclSuccess;
       });
-      to_sum_ = {ticket, full.view({world_, shard.numel()})[rank_], shard};
+      to_sum_ = {ticket, own};
       return ticket;
     }
     return enqueue(call, full, bulk_, [&](const Lane& lane) {
-      return ncclReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(), count(shard), type_of(full), ncclSum, lane.comm,
+      return ncclReduceScatter(full.const_data_ptr(), own.mutable_data_ptr(), count(own), type_of(full), ncclSum, lane.comm,
                                lane.stream);
     });
   }
 
-  Ticket all_gather(const at::Tensor& shard, at::Tensor full) override {
-    check_shard("all_gather", shard, full, world_);
-    return enqueue({Operation::kAllGather, shard.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
-      if (!copies_ || !copies_->has(full.const_data_ptr())) {
-        return ncclAllGather(shard.const_data_ptr(), full.mutable_data_ptr(), count(shard), type_of(full), lane.comm,
-                             lane.stream);
-      }
-      const int64_t bytes = shard.numel() * shard.element_size();
-      char* own = static_cast<char*>(full.mutable_data_ptr()) + rank_ * bytes;
-      if (own != shard.const_data_ptr()) {
-        check(cudaMemcpyAsync(own, shard.const_data_ptr(), static_cast<size_t>(bytes), cudaMemcpyDefault, lane.stream),
-              "cudaMemcpyAsync");
-      }
-      copies_->gather(full.const_data_ptr(), bytes);
+  Ticket all_gather(at::Tensor full) override {
+    const auto own = part_of("all_gather", full, rank_, world_);
+    return enqueue({Operation::kAllGather, full.scalar_type(), full.numel()}, full, bulk_, [&](const Lane& lane) {
+      if (!copies_)
+        return ncclAllGather(own.const_data_ptr(), full.mutable_data_ptr(), count(own), type_of(full), lane.comm, lane.stream);
+      copies_->gather(full.const_data_ptr(), static_cast<int64_t>(own.nbytes()));
       return ncclSuccess;
     });
   }
@@ -175,8 +173,8 @@ class NcclComm final : public Comm {
       ++waited_;
     }
     if (to_sum_ && to_sum_->ticket == ticket) {
-      const auto sum = *std::exchange(to_sum_, {});
-      ops::sum_parts(at::from_blob(received_, {world_ - 1, sum.own.numel()}, sum.own.options()), sum.own, rank_, sum.shard);
+      const auto own = std::exchange(to_sum_, {})->own;
+      ops::sum_parts(at::from_blob(received_, {world_ - 1, own.numel()}, own.options()), own, rank_, own);
     }
   }
 
@@ -240,11 +238,10 @@ class NcclComm final : public Comm {
     constexpr int64_t kShard = 8;  // what kernels take
     const int64_t numel = kShard * world_;
     auto full = at::zeros({numel}, options);
-    const auto own = [&](const at::Tensor& of_all) { return of_all.narrow(0, rank_ * kShard, kShard); };
     all_reduce(full);
     broadcast(full);
-    wait(reduce_scatter(full, own(full)));
-    for (const auto& to : {full, gather_buffer(numel, options)}) wait(all_gather(own(to), to));
+    wait(reduce_scatter(full));
+    wait(all_gather(gather_buffer(numel, options)));
     barrier();
   }
 
@@ -324,11 +321,12 @@ class NcclComm final : public Comm {
   /// Among GPUs of one machine that reach each other's memory: gathers into buffers for it, and reduce-scatters, which are an
   /// exchange of parts and a sum by the computation that waits for it.
   std::optional<PeerCopies> copies_;
+  const char* no_copies_ = "";  ///< why not
   void* received_ = nullptr;
   int64_t received_bytes_ = 0;
   struct Sum {
     Ticket ticket;
-    at::Tensor own, shard;
+    at::Tensor own;
   };
   std::optional<Sum> to_sum_;
   Event ready_;

@@ -20,15 +20,14 @@ class PeerCopies {
   bool works() const { return !buffers_.at(board_).of_ranks.empty(); }
   /// Zeros on each rank, into which all of them write. Waits for the GPU, and for the other ranks.
   void* allocate(int64_t bytes);
-  bool has(const void* memory) const { return buffers_.contains(memory); }
   void free(const void* memory);
   /// Without it the end of the process frees the memory.
   void free_all();
 
   /// What later goes into the stream runs once the streams of all ranks have come here.
   void meet();
-  /// The own part of `full`, which lies at rank * bytes, to all the others. As exchange(), begins after a meeting, for others
-  /// might still use the memory, and ends with one.
+  /// The own part of `full`, which lies at rank * bytes of memory from allocate(), to all the others. As exchange(), begins
+  /// after a meeting, for others might still use the memory, and ends with one.
   void gather(const void* full, int64_t bytes);
   /// Part r of `full`, at r * bytes, to rank r; the parts that the others have for this rank to `received`, in their order.
   void exchange(const void* full, const void* received, int64_t bytes);

@@ -60,7 +60,7 @@ at::TensorOptions Unit::grad_options() const {
   return options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-void Unit::gather_params(Comm& comm) { gathering_ = {&comm, comm.all_gather(own_slice(flat_params_), flat_params_)}; }
+void Unit::gather_params(Comm& comm) { gathering_ = {&comm, comm.all_gather(flat_params_)}; }
 
 void Unit::wait_params() {
   if (gathering_) gathering_->comm->wait(gathering_->ticket);

@@ -104,9 +104,7 @@ void Gradients::reduce_next() {
   const auto full = sent(state);
   if (full.data_ptr() != state.unit->flat_grads().data_ptr()) full.copy_(state.unit->flat_grads());
   if (short_lived_) state.unit->attach_grads({});
-  auto part = state.own;
-  if (short_lived_ || full.scalar_type() != part.scalar_type()) part = at::empty_like(part, full.options());
-  in_flight_.push_back({&state, comm_.reduce_scatter(full, part), part});
+  in_flight_.push_back({&state, comm_.reduce_scatter(full), state.unit->own_slice(full)});
   begin_next();
 }
 
@@ -122,10 +120,10 @@ void Gradients::finish_oldest() {
   comm_.wait(ticket);
   if (short_lived_) {
     state->own.add_(part);
-  } else if (!part.is_same(state->own)) {
+  } else if (!buffers_.empty()) {
     state->own.copy_(part);
   }
-  if (config_.zero == 0) gathers_.push_back(comm_.all_gather(state->own, state->unit->flat_grads()));
+  if (config_.zero == 0) gathers_.push_back(comm_.all_gather(state->unit->flat_grads()));
   in_flight_.pop_front();
 }
 

@@ -45,7 +45,7 @@ class Gradients {
     int64_t waiting_for = 0;      ///< parameters without a gradient in this micro-batch
     std::vector<unsigned> hooks;  ///< per parameter
   };
-  /// A reduction under way, and what it writes.
+  /// A reduction under way, and the slice of what travels that it writes.
   struct InFlight {
     UnitState* state;
     Ticket ticket;

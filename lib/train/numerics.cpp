@@ -57,8 +57,9 @@ Numerics set_up_numerics(const TrainConfig& config, const World& world) {
 }
 
 std::string describe(const Numerics& numerics) {
+  const auto threads = at::get_num_threads();
   const auto device = numerics.device.is_cuda() ? gpus().at(static_cast<size_t>(numerics.device.index())).name
-                                                : fmt::format("CPU, {} threads", at::get_num_threads());
+                                                : fmt::format("CPU, {} thread{}", threads, threads == 1 ? "" : "s");
   const auto ranks = numerics.ranks > 1 ? fmt::format("{} ranks, each on ", numerics.ranks) : "";
   return fmt::format("{}{}, {}{}", ranks, device, numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32",
                      !numerics.deterministic     ? ""

@@ -72,7 +72,7 @@ def test_an_evidence_file_holds_every_block(scatterlm, tmp_path, tiny_config, de
         assert "differ from git's index (kernels, lib, app)" in result.stderr
         return
     content = json.loads(out.read_text())
-    assert content["bench"] == "compare" and content["gpu"] is None and content["device"] == "CPU, 1 threads, float32, deterministic"
+    assert content["bench"] == "compare" and content["gpu"] is None and content["device"] == "CPU, 1 thread, float32, deterministic"
     assert content["source_hash"] == sources[1] and content["sources"] == ["kernels", "lib", "app"]
     assert content["command"] == (f"scatterlm compare {dense_config} {tiny_config} --speed-only --blocks 3 --steps-per-block 2 "
                                   "--set train.seed=5")

@@ -58,9 +58,9 @@ TEST_CASE("a yes of any rank is heard by all, at the same call") {
 TEST_CASE("times of collectives add up until they are taken: bytes are those through each link") {
   Ranks ranks(3);
   const auto codes = ranks.run([](Comm& comm) {
-    auto full = at::zeros({30}), shard = at::zeros({10});
-    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full, shard);
-    comm.all_gather(shard, full);
+    const auto full = at::zeros({30});
+    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full);
+    comm.all_gather(full);
     const auto times = comm.take_times() / 2, none = comm.take_times();
     return times.reduce_scatter.link_bytes == 80 && times.all_gather.link_bytes == 40 && times.reduce_scatter.ms > 0 &&
            times.exposed_ms >= times.reduce_scatter.ms + times.all_gather.ms && none.exposed_ms == 0 && none.all_gather.ms == 0;
@@ -90,8 +90,8 @@ TEST_CASE("misuse is an error on the spot") {
         return true;
       }
     };
-    auto full = at::zeros({8}), shard = at::zeros({3});
-    return fails([&] { comm.reduce_scatter(full, shard); }) && fails([&] { comm.all_gather(shard, full); }) && fails([&] {
+    const auto odd = at::zeros({7});
+    return fails([&] { comm.reduce_scatter(odd); }) && fails([&] { comm.all_gather(odd); }) && fails([&] {
              comm.all_reduce(at::zeros({4, 4}).t());
            });
   });
