@@ -50,10 +50,12 @@ class Comm {
   /// On the host: whether any rank says yes. All ranks get the same answer, which may be that of an earlier call.
   virtual bool any(bool yes) = 0;
 
-  /// The own part of full [n], from rank * n / world on, becomes that of the sum over ranks, once wait() was called for the
-  /// ticket. Until then `full` must stay as it is. By copy engines the largest so far takes memory again, but for the own part,
-  /// from its first call on.
-  virtual Ticket reduce_scatter(at::Tensor full) = 0;
+  /// part [n / world] = the own part, from rank * n / world on, of the sum over ranks of full [n], once wait() was called for
+  /// the ticket. It may be that part of `full` itself. Until then both must stay as they are.
+  virtual Ticket reduce_scatter(const at::Tensor& full, at::Tensor part) = 0;
+  /// Memory that reduce_scatter() needs for up to so many bytes; otherwise taken when it is called. All ranks ask for the same,
+  /// while none is under way.
+  virtual void reserve([[maybe_unused]] int64_t bytes) {}
   /// full [n], which comes from gather_buffer(), = the own parts of all ranks. Waiting as above.
   virtual Ticket all_gather(at::Tensor full) = 0;
   /// Zeros [numel] that live as long as this: GPUs that reach each other's memory gather there by their copy engines, beside

@@ -51,23 +51,23 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     comm.all_reduce(all);
     check("all_reduce", all, total);
     const auto own_part = [&](const at::Tensor& full) { return full.narrow(0, rank * shard, shard); };
-    const auto once = own.clone(), twice = own + own;
-    comm.wait(comm.reduce_scatter(once));
-    check("reduce_scatter", own_part(once), own_part(total));
-    once.copy_(own);
-    const Ticket first_ticket = comm.reduce_scatter(once), second_ticket = comm.reduce_scatter(twice);
-    for (const Ticket ticket : {second_ticket, first_ticket, first_ticket}) comm.wait(ticket);
-    check("reduce_scatter beside another", own_part(once), own_part(total));
-    check("reduce_scatter beside another", own_part(twice), own_part(total + total));
+    const auto in_place = own.clone(), twice = own + own, part = at::zeros({shard}, options);
+    comm.wait(comm.reduce_scatter(in_place, own_part(in_place)));
+    check("reduce_scatter in place", own_part(in_place), own_part(total));
+    in_place.copy_(own);
+    const Ticket first = comm.reduce_scatter(in_place, own_part(in_place)), second = comm.reduce_scatter(twice, part);
+    for (const Ticket ticket : {second, first, first}) comm.wait(ticket);
+    check("reduce_scatter beside another", own_part(in_place), own_part(total));
+    check("reduce_scatter", part, own_part(total + total));
     const auto gathered = comm.gather_buffer(numel, options);
     for (const int64_t times : {1, 2}) {  // what a gather finds there is overwritten
       own_part(gathered).copy_(own_part(total * times));
       comm.wait(comm.all_gather(gathered));
       check("all_gather", gathered, total * times);
     }
-    auto first = own.clone();
-    comm.broadcast(first);
-    check("broadcast", first, integers(0, numel, options));
+    auto of_rank_0 = own.clone();
+    comm.broadcast(of_rank_0);
+    check("broadcast", of_rank_0, integers(0, numel, options));
   }
 }
 
@@ -88,7 +88,8 @@ std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t 
     const double mean = (comm.take_times().*moved).ms / 1e3 / kRounds;
     result.push_back({collective, 2 * numel, mean, through_link / mean});
   };
-  add("reduce_scatter", &CommTimes::reduce_scatter, full, [&] { comm.wait(comm.reduce_scatter(full)); });
+  const auto part = at::ones({shard}, options);
+  add("reduce_scatter", &CommTimes::reduce_scatter, part, [&] { comm.wait(comm.reduce_scatter(full, part)); });
   add("all_gather", &CommTimes::all_gather, gathered, [&] { comm.wait(comm.all_gather(gathered)); });
   return result;
 }

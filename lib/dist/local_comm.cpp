@@ -90,9 +90,11 @@ class LocalComm final : public Comm {
     return flag.item<int64_t>() > 0;
   }
 
-  Ticket reduce_scatter(at::Tensor full) override {
-    const int64_t n = part_of("reduce_scatter", full, rank_, world_).numel();
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor part) override {
+    check_part("reduce_scatter", part, part_of("reduce_scatter", full, rank_, world_));
+    const int64_t n = part.numel();
     collective({Operation::kReduceScatter, full.scalar_type(), full.numel()}, full, [&]<class T>(T* data) {
+      auto* out = part.mutable_data_ptr<T>();
       const int64_t room = kSlotBytes / static_cast<int64_t>(sizeof(T)) / world_;  // of a slot for each destination
       exchange<T>(
           n, room,
@@ -101,7 +103,7 @@ class LocalComm final : public Comm {
           },
           [&](Piece piece, std::vector<const T*> slots) {
             for (auto& slot : slots) slot += rank_ * room;
-            sum(data + rank_ * n + piece.begin, slots, piece.count);
+            sum(out + piece.begin, slots, piece.count);
           });
     });
     return 0;

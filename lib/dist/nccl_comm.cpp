@@ -38,14 +38,18 @@ constexpr size_t kEvents = 2 * kMostQueued;
 
 std::string gpu_id(int64_t index) { return host_id() + " " + gpus().at(static_cast<size_t>(index)).uuid; }
 
-/// Whether this process sees a GPU, and its own GPU that one's memory.
+/// Whether this process sees a GPU, and NVLink joins its own to that one. Only links with atomics keep the order in which
+/// PeerCopies writes; over PCIe, where settings of the host can break such writes, NCCL knows better ways.
 auto reaches_from(at::Device own) {
-  return [own](const std::string& id) {
+  const char* disabled = std::getenv("NCCL_P2P_DISABLE");
+  return [own, allowed = !disabled || std::string_view(disabled) == "0"](const std::string& id) {
     for (int64_t index = 0; index < std::ssize(gpus()); ++index) {
       if (gpu_id(index) != id) continue;
-      int reaches = 0;
-      return index == own.index() ||
-             (cudaDeviceCanAccessPeer(&reaches, own.index(), static_cast<int>(index)) == cudaSuccess && reaches == 1);
+      int atomics = 0;
+      return index == own.index() || (allowed &&
+                                      cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, own.index(),
+                                                                static_cast<int>(index)) == cudaSuccess &&
+                                      atomics == 1);
     }
     return false;
   };
@@ -73,7 +77,7 @@ class NcclComm final : public Comm {
     if (std::ranges::max(machines) > 0) {
       no_copies_ = "several machines";
     } else if (!reached) {
-      no_copies_ = "not every rank sees all GPUs and reaches their memory";
+      no_copies_ = "not every rank sees all GPUs, joined by NVLink";
     } else {
       copies_.emplace(rank_, world_, bulk_.comm, bulk_.stream);
       if (!all_can("copies", copies_->works())) {
@@ -93,7 +97,10 @@ class NcclComm final : public Comm {
     drain();
     poller_ = {};
     const uint32_t number = board_->watchdog().enter({});  // who does not come here must not hold the others up
-    cudaDeviceSynchronize();                               // what still computes may read the buffers
+    if (const auto result = cudaDeviceSynchronize(); result != cudaSuccess) {  // what still computes may read the buffers
+      log_warning(fmt::format("CUDA: {}", cudaGetErrorString(result)));
+      tell_failure();  // the others may wait for what has not been done
+    }
     if (copies_) copies_->free_all();
     if (!small_.finish() || !bulk_.finish()) {
       log_warning(fmt::format("NCCL did not end cleanly: {}", first_line(ncclGetLastError(nullptr))));
@@ -125,24 +132,37 @@ class NcclComm final : public Comm {
     }));
   }
 
-  Ticket reduce_scatter(at::Tensor full) override {
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor part) override {
     const auto own = part_of("reduce_scatter", full, rank_, world_);
+    check_part("reduce_scatter", part, own);
     const Call call{Operation::kReduceScatter, full.scalar_type(), full.numel()};
     if (copies_) {  // without copy engines NCCL's own is faster; between machines it sends less through each link
       if (to_sum_) wait(to_sum_->ticket);  // or what it sums would be overwritten
-      const auto bytes = static_cast<int64_t>(own.nbytes());
-      make_room((world_ - 1) * bytes);
+      reserve(static_cast<int64_t>(full.nbytes()));
       const Ticket ticket = enqueue(call, full, bulk_, [&](const Lane&) {
-        copies_->exchange(full.const_data_ptr(), received_, bytes);
+        copies_->exchange(full.const_data_ptr(), received_, static_cast<int64_t>(own.nbytes()));
         return ncclSuccess;
       });
-      to_sum_ = {ticket, own};
+      to_sum_ = {ticket, own, part};
       return ticket;
     }
     return enqueue(call, full, bulk_, [&](const Lane& lane) {
-      return ncclReduceScatter(full.const_data_ptr(), own.mutable_data_ptr(), count(own), type_of(full), ncclSum, lane.comm,
+      return ncclReduceScatter(full.const_data_ptr(), part.mutable_data_ptr(), count(part), type_of(full), ncclSum, lane.comm,
                                lane.stream);
     });
+  }
+
+  void reserve(int64_t bytes) override {
+    if (!copies_ || bytes <= reserved_) return;
+    check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");  // a sum may still read what is there
+    on_host({Operation::kBuffer, at::kByte, bytes}, [&] {
+      if (received_) {
+        copies_->free(received_);
+        board_->meet();  // only then is the memory free: all ranks have opened it
+      }
+      received_ = copies_->allocate(bytes / world_ * (world_ - 1));
+    });
+    reserved_ = bytes;
   }
 
   Ticket all_gather(at::Tensor full) override {
@@ -173,8 +193,8 @@ class NcclComm final : public Comm {
       ++waited_;
     }
     if (to_sum_ && to_sum_->ticket == ticket) {
-      const auto own = std::exchange(to_sum_, {})->own;
-      ops::sum_parts(at::from_blob(received_, {world_ - 1, own.numel()}, own.options()), own, rank_, own);
+      const auto sum = *std::exchange(to_sum_, {});
+      ops::sum_parts(at::from_blob(received_, {world_ - 1, sum.own.numel()}, sum.own.options()), sum.own, rank_, sum.part);
     }
   }
 
@@ -221,17 +241,6 @@ class NcclComm final : public Comm {
     check(ncclCommSplit(bulk_.comm, /*color=*/0, static_cast<int>(rank_), &small_.comm, &config), "ncclCommSplit");
   }
 
-  /// For what the others have for this rank. The largest reduce-scatter so far decides.
-  void make_room(int64_t bytes) {
-    if (bytes <= received_bytes_) return;
-    check(cudaStreamSynchronize(compute_stream()), "cudaStreamSynchronize");  // a sum may still read it
-    on_host({Operation::kBuffer, at::kByte, bytes}, [&] {
-      if (received_) copies_->free(received_);
-      received_ = copies_->allocate(bytes);
-    });
-    received_bytes_ = bytes;
-  }
-
   /// One of each kind, so that whatever is set up late is set up before the first step.
   void warm_up() {
     const auto options = at::TensorOptions().device(device_);
@@ -240,7 +249,7 @@ class NcclComm final : public Comm {
     auto full = at::zeros({numel}, options);
     all_reduce(full);
     broadcast(full);
-    wait(reduce_scatter(full));
+    wait(reduce_scatter(full, full.narrow(0, rank_ * kShard, kShard)));
     wait(all_gather(gather_buffer(numel, options)));
     barrier();
   }
@@ -322,11 +331,11 @@ class NcclComm final : public Comm {
   /// exchange of parts and a sum by the computation that waits for it.
   std::optional<PeerCopies> copies_;
   const char* no_copies_ = "";  ///< why not
-  void* received_ = nullptr;
-  int64_t received_bytes_ = 0;
+  void* received_ = nullptr;    ///< what the others have for this rank
+  int64_t reserved_ = 0;        ///< bytes of the largest reduce-scatter, of which it takes all but the own part
   struct Sum {
     Ticket ticket;
-    at::Tensor own;
+    at::Tensor own, part;
   };
   std::optional<Sum> to_sum_;
   Event ready_;

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <cudaTypedefs.h>
+#include <nccl_device.h>
 
 #include <utility>
 
@@ -31,12 +32,13 @@ PFN_cuStreamBatchMemOp_v11070 memory_operations() {
   return function;
 }
 
-/// Where NCCL cannot share memory it answers with a window that only this process has, in the memory of the host.
-bool is_shared(ncclWindow_t window) {
+/// Where NCCL cannot share memory it answers with a window that only this process has, in the memory of the host; and it may
+/// take ranks for several machines, by names of their own, that are one for us.
+bool is_shared(ncclWindow_t window, ncclComm_t comm, int64_t world) {
   if (!window) return false;
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, window), "cudaPointerGetAttributes");
-  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  return attributes.type == cudaMemoryTypeDevice && ncclTeamLsa(comm).nRanks == world;
 }
 
 }  // namespace
@@ -58,7 +60,7 @@ void* PeerCopies::allocate(int64_t bytes) {
   // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: CONTRIBUTING.md, "Copy engines".
   Buffer buffer{.bytes = bytes};
   check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister");
-  if (is_shared(buffer.window)) {
+  if (is_shared(buffer.window, comm_, world_)) {
     const auto on_gpu = at::empty({world_}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
     check(window_addresses(buffer.window, static_cast<int>(world_), on_gpu.mutable_data_ptr<int64_t>(), stream_),
           "window_addresses");
@@ -118,7 +120,9 @@ void PeerCopies::send(int64_t bytes, F places) {
 }
 
 void PeerCopies::gather(const void* full, int64_t bytes) {
-  const auto& of_ranks = buffers_.at(full).of_ranks;
+  const auto found = buffers_.find(full);
+  if (found == buffers_.end()) fail("[all_gather] needs memory of gather_buffer()");
+  const auto& of_ranks = found->second.of_ranks;
   const int64_t own = rank_ * bytes;
   send(bytes, [&](int64_t r) {
     return std::pair{of_ranks[static_cast<size_t>(r)] + own, static_cast<const char*>(full) + own};

@@ -13,7 +13,7 @@ namespace scatterlm {
 /// All ranks call the same functions with the same sizes in the same order. All work goes into one stream.
 class PeerCopies {
  public:
-  /// Every GPU reaches the memory of all the others. Nothing but free_all() may follow unless it works() on all ranks.
+  /// NVLink joins every GPU to all the others. Nothing but free_all() may follow unless it works() on all ranks.
   PeerCopies(int64_t rank, int64_t world, ncclComm_t comm, cudaStream_t stream);
 
   /// Whether NCCL has opened the memory of the ranks to each other. It does not with NCCL_CUMEM_ENABLE=0, for example.

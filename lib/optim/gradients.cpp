@@ -25,13 +25,14 @@ struct Gradients::Hook final : torch::autograd::PostAccumulateGradHook {
 Gradients::Gradients(const ParallelConfig& config, const std::vector<std::unique_ptr<Unit>>& units, Comm& comm)
     : config_(config), comm_(comm), short_lived_(config.zero == 2 && comm.world() > 1) {
   const bool copied = comm.world() > 1 && config.reduce_dtype == ReduceDtype::kBfloat16;
+  int64_t largest = 0;
+  for (const auto& unit : units) largest = std::max(largest, unit->size());
+  auto options = units.front()->grad_options();
+  if (copied) options = options.dtype(at::kBFloat16);
   if (short_lived_ || copied) {
-    int64_t largest = 0;
-    for (const auto& unit : units) largest = std::max(largest, unit->size());
-    auto options = units.front()->grad_options();
-    if (copied) options = options.dtype(at::kBFloat16);
     for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::empty({largest}, options));
   }
+  comm.reserve(largest * static_cast<int64_t>(options.dtype().itemsize()));
   units_.reserve(units.size());  // hooks hold references
   for (const auto& unit : units) {
     auto& state = units_.emplace_back(UnitState{.unit = unit.get()});
@@ -61,7 +62,9 @@ Gradients::~Gradients() {
 }
 
 void Gradients::begin_step() {
-  for (auto& state : units_) (short_lived_ ? state.own : state.unit->flat_grads()).zero_();
+  first_ = true;
+  if (short_lived_) return;
+  for (auto& state : units_) state.unit->flat_grads().zero_();
 }
 
 void Gradients::begin_micro_batch(bool last) {
@@ -95,6 +98,7 @@ void Gradients::end_micro_batch() {
   if (!reducing_) return;
   while (left_ > 0) reduce_next();  // a parameter of this one has no part in the loss
   while (!in_flight_.empty()) finish_oldest();
+  first_ = false;
   for (const Ticket gather : gathers_) comm_.wait(gather);  // only now, so that they hold no backward up
   gathers_.clear();
 }
@@ -104,7 +108,9 @@ void Gradients::reduce_next() {
   const auto full = sent(state);
   if (full.data_ptr() != state.unit->flat_grads().data_ptr()) full.copy_(state.unit->flat_grads());
   if (short_lived_) state.unit->attach_grads({});
-  in_flight_.push_back({&state, comm_.reduce_scatter(full), state.unit->own_slice(full)});
+  const bool adds = short_lived_ && !first_, converts = full.scalar_type() != state.own.scalar_type();
+  const auto part = adds || converts ? state.unit->own_slice(full) : state.own;
+  in_flight_.push_back({&state, comm_.reduce_scatter(full, part), part});
   begin_next();
 }
 
@@ -118,9 +124,9 @@ at::Tensor Gradients::sent(UnitState& state) {
 void Gradients::finish_oldest() {
   auto& [state, ticket, part] = in_flight_.front();
   comm_.wait(ticket);
-  if (short_lived_) {
+  if (short_lived_ && !first_) {
     state->own.add_(part);
-  } else if (!buffers_.empty()) {
+  } else if (!part.is_same(state->own)) {
     state->own.copy_(part);
   }
   if (config_.zero == 0) gathers_.push_back(comm_.all_gather(state->unit->flat_grads()));

@@ -26,7 +26,7 @@ class Gradients {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  /// Before the first micro-batch of a step: all gradients are zero.
+  /// Before the first micro-batch of a step, whose gradients replace those of the step before.
   void begin_step();
   /// Around the backward pass of a micro-batch.
   void begin_micro_batch(bool last);
@@ -45,7 +45,7 @@ class Gradients {
     int64_t waiting_for = 0;      ///< parameters without a gradient in this micro-batch
     std::vector<unsigned> hooks;  ///< per parameter
   };
-  /// A reduction under way, and the slice of what travels that it writes.
+  /// A reduction under way, and where its result is to be: the reduced slice, or that of what travels.
   struct InFlight {
     UnitState* state;
     Ticket ticket;
@@ -65,6 +65,7 @@ class Gradients {
   std::vector<UnitState> units_;
   std::vector<at::Tensor> reduced_;
   std::vector<at::Tensor> buffers_;  ///< that of unit i is i modulo their number; none: gradients travel from where they are
+  bool first_ = true;                ///< micro-batch of the step
   bool reducing_ = false;            ///< in this micro-batch
   size_t left_ = 0;                  ///< units still to reduce: the first so many
   std::deque<InFlight> in_flight_;

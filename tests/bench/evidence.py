@@ -1,6 +1,7 @@
 """What every evidence file says about where its numbers come from."""
 import datetime
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -36,8 +37,9 @@ def of_gpus(bench, binary, num_gpus):
     """What a file of runs on GPUs says before its rows; ends the program as of_binary does."""
     lines = versions(binary)
     driver = subprocess.run("nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1", shell=True, capture_output=True, text=True)
+    nccl = {name: value for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")}
     return {"bench": bench, "gpu": lines["GPU"], "num_gpus": num_gpus, "cuda": re.match(r"[\d.]+", lines["CUDA"])[0],
-            "driver": driver.stdout.strip(), **of_binary(binary)}
+            "driver": driver.stdout.strip(), "nccl_variables": nccl, **of_binary(binary)}
 
 
 def cpu_name():

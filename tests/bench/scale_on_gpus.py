@@ -166,7 +166,8 @@ def losses(bench):
 def failures(bench):
     """Two at a time: most of each is the start of its ranks."""
     first, last = 0, bench.gpus - 1
-    cases = [("SIGSTOP", "start", last), ("SIGSTOP", "mid-run", first), ("SIGSTOP", "while saving", last), ("SIGSTOP", "while saving beside", first),
+    large = "mid-run, parts of 4 MiB and more"  # between whose copies ranks wait for each other
+    cases = [("SIGSTOP", large, last), ("SIGKILL", large, first), ("SIGSTOP", "start", last), ("SIGSTOP", "mid-run", first), ("SIGSTOP", "while saving", last), ("SIGSTOP", "while saving beside", first),
              ("SIGKILL", "start", first), ("SIGKILL", "mid-run", first), ("SIGKILL", "mid-run", last), ("SIGKILL", "while saving", first),
              ("SIGKILL", "while saving beside", last)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -175,14 +176,15 @@ def failures(bench):
 
 def failure(bench, number, moment, guilty):
     timeout, start_timeout = 5, 10  # seconds
-    sets = ["train.steps=1000000", "log.interval=1", "checkpoint.save_interval=20", f"checkpoint.async={str('beside' in moment).lower()}",
-            f"parallel.timeout_s={timeout}", f"parallel.start_timeout_s={start_timeout}"]
-    job, run = bench.start(bench.gpus, "quickstart", *sets)
+    config, interval = ("dense_124m", 1000) if "parts" in moment else ("quickstart", 20)
+    sets = ["train.steps=1000000", "log.interval=1", f"checkpoint.save_interval={interval}",
+            f"checkpoint.async={str('beside' in moment).lower()}", f"parallel.timeout_s={timeout}", f"parallel.start_timeout_s={start_timeout}"]
+    job, run = bench.start(bench.gpus, config, *sets)
     with job:
         pids = job.rank_pids()
         if moment == "start":
             time.sleep(1)
-        elif moment == "mid-run":
+        elif moment.startswith("mid-run"):
             job.wait_until(lambda: reached(run, 20), "step 20", 60)
         else:
             job.wait_until(lambda: any(run.glob(".tmp_step_*")), "checkpoint under way", 60)

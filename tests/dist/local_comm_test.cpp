@@ -58,8 +58,8 @@ TEST_CASE("a yes of any rank is heard by all, at the same call") {
 TEST_CASE("times of collectives add up until they are taken: bytes are those through each link") {
   Ranks ranks(3);
   const auto codes = ranks.run([](Comm& comm) {
-    const auto full = at::zeros({30});
-    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full);
+    const auto full = at::zeros({30}), part = at::zeros({10});
+    for (int i = 0; i < 2; ++i) comm.reduce_scatter(full, part);
     comm.all_gather(full);
     const auto times = comm.take_times() / 2, none = comm.take_times();
     return times.reduce_scatter.link_bytes == 80 && times.all_gather.link_bytes == 40 && times.reduce_scatter.ms > 0 &&
@@ -90,8 +90,9 @@ TEST_CASE("misuse is an error on the spot") {
         return true;
       }
     };
-    const auto odd = at::zeros({7});
-    return fails([&] { comm.reduce_scatter(odd); }) && fails([&] { comm.all_gather(odd); }) && fails([&] {
+    const auto full = at::zeros({8}), odd = at::zeros({7}), short_part = at::zeros({3}), doubles = at::zeros({4}, at::kDouble);
+    return fails([&] { comm.reduce_scatter(full, short_part); }) && fails([&] { comm.reduce_scatter(full, doubles); }) &&
+           fails([&] { comm.all_gather(odd); }) && fails([&] {
              comm.all_reduce(at::zeros({4, 4}).t());
            });
   });

@@ -20,7 +20,7 @@ struct ThreeRanks final : Comm {
   void barrier() override {}
   void barrier_beside(std::stop_token) override {}
   bool any(bool yes) override { return yes; }
-  Ticket reduce_scatter(at::Tensor) override { return 0; }
+  Ticket reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
   Ticket all_gather(at::Tensor) override { return 17; }
   void wait(Ticket ticket) override { waited.push_back(ticket); }
   int64_t rank_;

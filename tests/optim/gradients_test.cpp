@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -23,10 +24,11 @@ struct Twin final : Comm {
   void barrier() override {}
   void barrier_beside(std::stop_token) override {}
   bool any(bool yes) override { return yes; }
-  Ticket reduce_scatter(at::Tensor full) override {
+  Ticket reduce_scatter(const at::Tensor& full, at::Tensor part) override {
+    REQUIRE(part.scalar_type() == full.scalar_type());
     calls.push_back(fmt::format("reduce {}", full.numel()));
     dtype = full.scalar_type();
-    under_way.insert({++last, full});
+    under_way.insert({++last, {full, part}});
     return last;
   }
   Ticket all_gather(at::Tensor full) override {
@@ -37,11 +39,14 @@ struct Twin final : Comm {
   }
   void wait(Ticket ticket) override {
     waits_for_gathers += ticket == kGather;
-    if (const auto found = under_way.extract(ticket)) found.mapped().view({2, -1})[0] *= 2;
+    if (const auto found = under_way.extract(ticket)) {
+      const auto& [full, part] = found.mapped();
+      part.copy_(2 * full.view({2, -1})[0]);
+    }
   }
   static constexpr Ticket kGather = 1 << 20;
   Ticket last = 0;
-  std::map<Ticket, at::Tensor> under_way;
+  std::map<Ticket, std::pair<at::Tensor, at::Tensor>> under_way;
   int waits_for_gathers = 0;
   std::vector<std::string> calls;
   at::ScalarType dtype = at::kFloat;
@@ -113,16 +118,17 @@ TEST_CASE("zero 0 gathers while the backward pass goes on, and waits for it at t
 }
 
 TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no buffer in between: sums are the same") {
+  const auto wire = GENERATE(ReduceDtype::kFloat32, ReduceDtype::kBfloat16);
   for (const int64_t zero : {0, 1, 2}) {
     Twin comm;
     Fixture f(comm);
-    Gradients gradients({.zero = zero}, f.units, comm);
+    Gradients gradients({.zero = zero, .reduce_dtype = wire}, f.units, comm);
     for (int step = 1; step <= 2; step++) {
       comm.calls.clear();
       gradients.begin_step();
-      for (const bool last : {false, true}) backward(gradients, (f.param(0).sum() + f.param(1).sum()) * step, last);
-      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 2 * step));
-      REQUIRE(comm.calls.size() == 4 - (zero == 1 ? 2 : 0));
+      for (const int slope : {1, 8, 16}) backward(gradients, (f.param(0).sum() + f.param(1).sum()) * slope * step, slope == 16);
+      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 25 * step));
+      REQUIRE(comm.calls.size() == std::array<size_t, 3>{4, 2, 6}[static_cast<size_t>(zero)]);
       REQUIRE(f.units[0]->flat_grads().defined() == (zero < 2));
     }
   }
