@@ -1,5 +1,6 @@
 // One function per subcommand; the callback it installs does the work and sets `exit_code`.
 #pragma once
+#include <cstdint>
 
 namespace CLI {
 class App;
@@ -8,6 +9,8 @@ class App;
 namespace scatterlm {
 
 void add_train(CLI::App& app, int& exit_code);
+/// The same command, which only checks its options and configuration for so many ranks.
+void add_train_check(CLI::App& app, int64_t ranks);
 void add_launch(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);

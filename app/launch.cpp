@@ -9,8 +9,25 @@
 namespace scatterlm {
 namespace {
 
-/// What follows launch's own options is checked here, not in every rank.
-void check_command(const CLI::App& app, const std::vector<std::string>& arguments) {
+/// What follows launch's own options is checked here, not in every rank. False if it asks for help, which it has got then.
+bool check_command(std::vector<char*> argv, int64_t ranks) {
+  CLI::App app;
+  app.name("scatterlm");
+  int unused = 0;
+  add_train_check(app, ranks);
+  add_doctor(app, unused);
+  app.get_subcommand("doctor")->get_subcommand("comm")->callback([] {});
+  try {
+    app.parse(static_cast<int>(argv.size()), argv.data());
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) fail_user("{}", explain(app, error));
+    app.exit(error);
+    return false;
+  }
+  return true;
+}
+
+int launch_command(const CLI::App& app, LaunchOptions options, const std::vector<std::string>& arguments) {
   if (arguments.empty())
     fail_user("scatterlm launch needs a command to start, for example: scatterlm launch -n 2 train CONFIG");
   std::vector<std::string> words{"scatterlm"};
@@ -22,16 +39,13 @@ void check_command(const CLI::App& app, const std::vector<std::string>& argument
     fail_user("scatterlm launch starts train and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
               command, command);
   }
-}
-
-int launch_command(const CLI::App& app, LaunchOptions options, const std::vector<std::string>& arguments) {
-  check_command(app, arguments);
   if (options.node_rank >= options.nodes)
     fail_user("--node-rank: got {}, must be below --nnodes {}", options.node_rank, options.nodes);
   if (options.nodes > 1 && (options.address.empty() || options.port == 0)) {
     fail_user("--nnodes {} needs --master-addr and --master-port: where the launcher of node 0 waits for the others",
               options.nodes);
   }
+  if (!check_command(argv, options.nodes * options.ranks)) return kExitDone;
   if (options.nodes == 1) options.address = "127.0.0.1";
   options.arguments = arguments;
   return launch(options);

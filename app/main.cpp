@@ -1,4 +1,5 @@
 #include <c10/core/AutogradState.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -16,11 +17,7 @@ namespace {
 // OpenMP's threads spin while they wait, which is right on an idle machine and ruinous on a busy one: with two other programs
 // on two cores a step took 50 times as long as with a short spin. libgomp reads this when it is loaded, before any ordinary
 // initialiser.
-// c10d warns of every connection that it tries again; what fails in the end, our own errors say.
-void set_library_defaults(int, char**, char**) {
-  setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0);
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-}
+void set_library_defaults(int, char**, char**) { setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0); }
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = set_library_defaults;
 
 /// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
@@ -34,6 +31,9 @@ __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(
 
 int main(int argc, char** argv) {
   using namespace scatterlm;
+  // c10d logs every connection that it tries again, with its stack; what fails in the end, our own errors say.
+  setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+  c10::initLogging();
   CLI::App app{"Trains Mixture-of-Experts language models: scatterlm COMMAND --help says more."};
   app.name("scatterlm");
   app.footer("Example:\n  scatterlm train configs/quickstart.yaml");

@@ -107,6 +107,7 @@ ExitCode train(const TrainOptions& options) {
   const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
   const auto world = find_world(current_environment());
+  sequences_per_pass(config.train, world.size);  // before anything is made
   const bool leads = world.rank == 0;
   if (world.size > 1) log_as_rank(world.rank);
   const auto phase = [&](const char* name, const std::string& result) {
@@ -129,6 +130,8 @@ ExitCode train(const TrainOptions& options) {
   AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);
+  std::optional<RunLock> lock;
+  if (leads && !options.dry_run) lock.emplace(run_dir);
   const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
   begin_training(checkpoint, config, trainer, model, optimizer, *comm);
   phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
@@ -149,9 +152,7 @@ ExitCode train(const TrainOptions& options) {
   return train_steps({config, run_dir, stop, *comm, model, trainer, saver, validation}, report);
 }
 
-}  // namespace
-
-void add_train(CLI::App& app, int& exit_code) {
+std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) {
   auto* command = app.add_subcommand("train", "Train a model, or go on with a run");
   auto options = std::make_shared<TrainOptions>();
   command->add_option("config", options->config, "Configuration file")->required();
@@ -161,7 +162,19 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("--run-dir", options->run_dir, "Folder of the run, in place of run.dir/run.name");
   command->add_flag("--dry-run", options->dry_run, "Check everything, print sizes, train nothing");
   command->footer("Example:\n  scatterlm train configs/quickstart.yaml --set optim.lr=0.002 --run-dir runs/trial");
+  return {command, options};
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int& exit_code) {
+  const auto [command, options] = define_train(app);
   command->callback([options, &exit_code] { exit_code = train(*options); });
+}
+
+void add_train_check(CLI::App& app, int64_t ranks) {
+  const auto [command, options] = define_train(app);
+  command->callback([options, ranks] { sequences_per_pass(load_config(options->config, options->sets).train, ranks); });
 }
 
 }  // namespace scatterlm

@@ -16,6 +16,7 @@
 #include "lib/dist/store_link.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
+#include "lib/util/stop_signals.h"
 
 namespace scatterlm {
 namespace {
@@ -35,7 +36,8 @@ class Signals {
   Signals() {
     sigset_t set;
     sigemptyset(&set);
-    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+    for (const int number : stop_signals()) sigaddset(&set, number);
+    sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, nullptr);
     fd_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   }
@@ -65,7 +67,8 @@ class Group {
           std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", options.nodes * options.ranks),
                                    fmt::format("LOCAL_RANK={}", local), fmt::format("LOCAL_WORLD_SIZE={}", options.ranks),
                                    fmt::format("MASTER_ADDR={}", options.address), fmt::format("MASTER_PORT={}", port),
-                                   "TORCHELASTIC_USE_AGENT_STORE=True", fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
+                                   "SCATTERLM_LAUNCH=1", "TORCHELASTIC_USE_AGENT_STORE=True",
+                                   fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
     }
     if (options.nodes > 1) link_.emplace(link_options(options, port, restart));
   }
@@ -78,9 +81,10 @@ class Group {
     if (link_) link_->leave(failure_ == kExitDone ? kPatienceAtEnd : kPatienceAfterFailure);
   }
 
-  bool asked_to_stop() const { return asked_to_stop_; }
+  bool asked_to_stop() const { return asked_to_stop_ != 0; }
 
   int exit_code() const {
+    if (stopped_at_start_) return kExitRestart;
     if (failure_ != kExitDone) return failure_;
     const bool restart =
         std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.status() == kExitRestart; });
@@ -91,7 +95,11 @@ class Group {
   /// Ranks tell those of other machines why they end; launchers do as well, for a machine without a rank that still can.
   static StoreLink::Options link_options(const LaunchOptions& options, int64_t port, int64_t restart) {
     const auto name = [](int64_t node) { return fmt::format("launcher {}", node); };
-    StoreLink::Options link{.world = {.address = options.address, .port = port, .hosted_store = true, .restart = restart},
+    StoreLink::Options link{.world = {.size = options.nodes * options.ranks,
+                                      .address = options.address,
+                                      .port = port,
+                                      .hosted_store = true,
+                                      .restart = restart},
                             .name = name(options.node_rank)};
     for (int64_t node = 1; node < options.nodes && options.node_rank == 0; ++node) link.awaited.push_back(name(node));
     return link;
@@ -106,7 +114,7 @@ class Group {
     poll(files.data(), files.size(), /*ms=*/100);
     while (const auto signal = signals_.take()) {
       if (*signal == SIGCHLD) continue;
-      asked_to_stop_ = true;
+      asked_to_stop_ = *signal;
       for (const auto& rank : ranks_) rank.send(*signal);
     }
     if (link_ && !kill_at_) {
@@ -135,7 +143,14 @@ class Group {
   void note_end(RankProcess& rank) {
     rank.relay();
     const int status = rank.status();
-    if (status == kExitDone || status == kExitRestart) return;
+    if (status == kExitDone || status == kExitRestart || stopped_at_start_) return;
+    if (asked_to_stop_ != 0 && status == -asked_to_stop_) {  // its handlers were not there yet
+      log_info("asked to stop while the ranks were starting; the same command goes on");
+      stopped_at_start_ = true;
+      kill_at_ = Clock::now();
+      if (link_) link_->tell(fmt::format("rank {} was asked to stop before it had started", rank.rank()));
+      return;
+    }
     const bool killed_here = killed_.contains(rank.rank());
     if (!kill_at_) kill_at_ = Clock::now() + kGrace;
     const auto how = status > 0 ? fmt::format("failed with exit code {}", status)
@@ -151,7 +166,8 @@ class Group {
   Signals& signals_;
   std::vector<RankProcess> ranks_;
   int failure_ = kExitDone;
-  bool asked_to_stop_ = false;
+  int asked_to_stop_ = 0;  ///< the signal
+  bool stopped_at_start_ = false;
   std::optional<Clock::time_point> kill_at_;
   std::set<int64_t> killed_;       ///< ranks that did not end by themselves
   std::optional<StoreLink> link_;  ///< to the launchers and ranks of other machines

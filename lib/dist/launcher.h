@@ -15,7 +15,7 @@ struct LaunchOptions {
   int64_t max_restarts = 0;            ///< after failures that the same command may survive
 };
 
-/// Each line that a rank prints gets the rank's number in front. SIGINT, SIGTERM and SIGUSR1 are passed on. When a rank fails,
+/// Each line that a rank prints gets the rank's number in front. Signals to stop are passed on. When a rank fails,
 /// the others have a moment to say why they end too, then they are killed; if this process dies, so do they. Launchers of
 /// several machines hear of each other's failures and do the same; that of machine 0, which keeps the store, ends last. Returns
 /// the exit code of the rank that failed first by itself (a signal: kExitFailure), kExitRestart, or kExitDone.

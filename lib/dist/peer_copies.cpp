@@ -59,7 +59,7 @@ void* PeerCopies::allocate(int64_t bytes) {
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: CONTRIBUTING.md, "Copy engines".
   Buffer buffer{.bytes = bytes};
-  check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister");
+  check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_DEFAULT), "ncclCommWindowRegister");
   if (is_shared(buffer.window, comm_, world_)) {
     const auto on_gpu = at::empty({world_}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
     check(window_addresses(buffer.window, static_cast<int>(world_), on_gpu.mutable_data_ptr<int64_t>(), stream_),

@@ -1,8 +1,10 @@
 #include "lib/dist/rendezvous.h"
 
 #include <fmt/ranges.h>
+#include <netdb.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -27,6 +29,18 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
     if (!std::getline(other, y)) y.clear();
   } while (x == y);
   return {x, y};
+}
+
+/// A name may become known while machines start.
+void await_name(const std::string& host, double timeout_s) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  addrinfo* found = nullptr;
+  while (const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found)) {
+    if (std::chrono::steady_clock::now() >= give_up)
+      fail_user("{}, where the ranks are to meet (--master-addr, MASTER_ADDR): {}", host, gai_strerror(error));
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  freeaddrinfo(found);
 }
 
 /// Ends the process with a message unless it is destroyed in time. The store's own timeout does not help when its keeper is
@@ -72,9 +86,16 @@ c10::intrusive_ptr<c10d::Store> connect_store(const World& world, double timeout
   options.isServer = serve;
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
-  // A group that was started anew shares the launcher's store with its predecessor.
-  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("scatterlm/{}", world.restart),
-                                                c10::make_intrusive<c10d::TCPStore>(world.address, options));
+  const auto prefix = [](const auto& name, const auto& store) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
+  // A group that was started anew shares the launcher's store with its predecessor. Nobody hears those who think that the
+  // world has another size.
+  return prefix(fmt::format("{} ranks", world.size), prefix(fmt::format("scatterlm/{}", world.restart),
+                                                            c10::make_intrusive<c10d::TCPStore>(world.address, options)));
+}
+
+std::string claim(c10d::Store& store, const std::string& key, const std::string& own) {
+  const auto holder = store.compareSet(key, std::vector<uint8_t>{}, {own.begin(), own.end()});
+  return {holder.begin(), holder.end()};
 }
 
 std::string store_keeper(const World& world) {
@@ -95,6 +116,7 @@ auto Rendezvous::ask(const std::string& what, F call) const {
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   const World& world = options.world;
+  await_name(world.address, options.start_timeout_s);
   try {
     ask("connection", [&] { store_ = connect_store(world, options.start_timeout_s, keeps_store(world)); });
   } catch (const std::exception& error) {
@@ -105,6 +127,24 @@ Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
     fail("rank {} of {} (started by {}) does not reach {} within {:g} s (parallel.start_timeout_s): {}", world.rank, world.size,
          world.started_by, store_keeper(world), options.start_timeout_s, first_line(error.what()));
   }
+  ask("place", [this] { take_place(); });
+}
+
+/// Not of a rank that runs already, for another job, and not in a world of another size.
+void Rendezvous::take_place() {
+  const World& world = options_.world;
+  constexpr auto kWayOut = "start all ranks of a job alike, and another job with another --master-port or MASTER_PORT";
+  const auto of_all_sizes = static_cast<c10d::PrefixStore&>(*store_).getUnderlyingStore();
+  const auto size = claim(*of_all_sizes, "size", std::to_string(world.size));
+  if (size != std::to_string(world.size)) {
+    fail_user("rank {} is of {} ranks, those that meet at {}:{} are {}; {}", world.rank, world.size, world.address, world.port,
+              size, kWayOut);
+  }
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const auto own = fmt::format("process {} of {}", getpid(), host.data());
+  const auto holder = claim(*store_, keys("place")[static_cast<size_t>(world.rank)], own);
+  if (holder != own) fail_user("{}:{} has a rank {} already, {}; {}", world.address, world.port, world.rank, holder, kWayOut);
 }
 
 Rendezvous::~Rendezvous() {

@@ -32,6 +32,9 @@ class StoreServer {
 /// the store. Throws c10's exceptions.
 c10::intrusive_ptr<c10d::Store> connect_store(const World& world, double timeout_s, bool serve = false);
 
+/// Who has the key: the first to claim it for ever.
+std::string claim(c10d::Store& store, const std::string& key, const std::string& own);
+
 /// Who keeps the store, for messages: "the launcher at node1:29400".
 std::string store_keeper(const World& world);
 inline bool keeps_store(const World& world) { return world.rank == 0 && !world.hosted_store; }
@@ -57,6 +60,7 @@ class Rendezvous {
   std::shared_ptr<void> store() const;
 
  private:
+  void take_place();
   std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
 
   /// The result of a call to the store, in bounded time also if who keeps it is stopped: then the process says so and ends with

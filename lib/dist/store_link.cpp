@@ -1,6 +1,7 @@
 #include "lib/dist/store_link.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -85,8 +86,14 @@ void StoreLink::run(const std::shared_ptr<State>& state) {
     state->linked = !state->leaving;
     state->changed.notify_all();
     lock.unlock();
-    if (state->linked) store->set(came_key(options.name), "");
+    const auto own = fmt::format("process {}, {}", getpid(), Clock::now().time_since_epoch().count());
+    // Its place is taken: it belongs to another job, which hears nothing of this one.
+    const bool stranger = state->linked && claim(*store, came_key(options.name), own) != own;
     lock.lock();
+    if (stranger) {
+      state->linked = false;
+      state->leaving = true;
+    }
     auto looked = Clock::now() - kPeriod;
     while (!state->leaving) {
       const auto to_tell = state->told ? std::nullopt : state->to_tell;

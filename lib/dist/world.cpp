@@ -82,15 +82,15 @@ World from_torchrun(const Variables& variables) {
   return world;
 }
 
-World from_open_mpi(const Variables& variables) {
-  World world = read_ranks(
-      variables, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
+World from_mpi(const Variables& variables, const Names& names) {
+  World world = read_ranks(variables, names);
   if (const auto address = variables.text("MASTER_ADDR")) {
     world.address = *address;
   } else if (world.local_size < world.size) {
     fail_user(
-        "the {} ranks are on several machines and Open MPI does not say where rank 0 is: add -x MASTER_ADDR=HOST to mpirun",
-        world.size);
+        "the {} ranks are on several machines and {} does not say where rank 0 is: set MASTER_ADDR for all (Open MPI: -x "
+        "MASTER_ADDR=HOST, MPICH: -genv MASTER_ADDR HOST)",
+        world.size, variables.launcher());
   }
   world.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(variables.text("PMIX_NAMESPACE").value_or("")));
   return world;
@@ -142,8 +142,14 @@ World from_slurm(const Variables& variables) {
 
 World find_world(const Environment& environment) {
   const auto has = [&](const char* name) { return environment.contains(name); };
-  if (has("RANK") || has("WORLD_SIZE")) return from_torchrun({environment, "torchrun"});
-  if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE")) return from_open_mpi({environment, "mpirun"});
+  if (has("RANK") || has("WORLD_SIZE"))
+    return from_torchrun({environment, has("SCATTERLM_LAUNCH") ? "scatterlm launch" : "torchrun"});
+  if (has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE"))
+    return from_mpi({environment, "mpirun"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                              "OMPI_COMM_WORLD_LOCAL_SIZE"});
+  // MPICH, Intel MPI. Slurm may set the first two as well.
+  if (has("PMI_RANK") && has("MPI_LOCALRANKID"))
+    return from_mpi({environment, "mpiexec"}, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
   // An interactive allocation has SLURM_NTASKS as well, but no process number.
   if (has("SLURM_PROCID")) return from_slurm({environment, "srun"});
   return {};

@@ -19,8 +19,8 @@ struct World {
 };
 
 /// The world that the variables describe; the first of these that is there counts: torchrun's and `scatterlm launch`'s (RANK,
-/// WORLD_SIZE, ...), Open MPI's, Slurm's. None: one rank. Throws Error (exit code 2) naming the variable that is missing,
-/// contradicts another one or is no number.
+/// WORLD_SIZE, ...), Open MPI's, MPICH's, Slurm's. None: one rank. Throws Error (exit code 2) naming the variable that is
+/// missing, contradicts another one or is no number.
 World find_world(const Environment& environment);
 
 Environment current_environment();

@@ -7,24 +7,12 @@
 #include <utility>
 
 #include "lib/report/trace_summary.h"
-#include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "lib/util/gpu.h"
 #include "lib/util/memory.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
-namespace {
-
-/// Makes the folder and names something in it.
-std::string path_in(const std::string& run_dir, const char* name) {
-  std::error_code error;
-  std::filesystem::create_directories(run_dir, error);
-  if (error) fail_user("{}: cannot make the folder of the run: {}; give another one with --run-dir", run_dir, error.message());
-  return run_dir + "/" + name;
-}
-
-}  // namespace
 
 std::optional<PeakFlops> peak_of(const Numerics& numerics) {
   if (!numerics.device.is_cuda() || numerics.dtype != at::kBFloat16) return std::nullopt;
@@ -44,8 +32,8 @@ Report::Report(std::string run_dir, const Config& config, const Numerics& numeri
       tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),
       flops_per_token_(flops_per_token(config.model, config.train.sequence_length)),
       console_(out),
-      metrics_(path_in(run_dir_, "metrics.jsonl"), resume_step) {
-  if (config.log.tensorboard) tensorboard_.emplace(path_in(run_dir_, "tensorboard"), resume_step);
+      metrics_(run_dir_ + "/metrics.jsonl", resume_step) {
+  if (config.log.tensorboard) tensorboard_.emplace(run_dir_ + "/tensorboard", resume_step);
   if (const auto peak = peak_of(numerics)) {
     peak_flops_ = peak->flops * static_cast<double>(numerics.ranks);
     console_.print(fmt::format("mfu is of {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));

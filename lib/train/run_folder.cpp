@@ -1,6 +1,13 @@
 #include "lib/train/run_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "lib/config/keys.h"
 #include "lib/train/checkpointing.h"
@@ -13,6 +20,22 @@ namespace scatterlm {
 std::string run_folder(const RunConfig& config, const std::string& override_dir) {
   return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
+
+RunLock::RunLock(const std::string& run_dir) {
+  std::error_code error;
+  std::filesystem::create_directories(run_dir, error);
+  if (error) fail_user("{}: cannot make the folder of the run: {}; give another one with --run-dir", run_dir, error.message());
+  fd_ = open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  constexpr auto kPatience = std::chrono::seconds(5);
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: a file system without locks
+    if (std::chrono::steady_clock::now() >= give_up)
+      fail_user("{}: another process trains in this folder; wait for its end, or give another --run-dir", run_dir);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+RunLock::~RunLock() { close(fd_); }
 
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted) {
   if (resume == "auto" || (restarted && !list_checkpoints(run_dir).empty())) return open_latest_checkpoint(run_dir);

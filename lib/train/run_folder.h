@@ -10,6 +10,20 @@ namespace scatterlm {
 /// Folder of a run: `override_dir` if given, else run.dir/run.name.
 std::string run_folder(const RunConfig& config, const std::string& override_dir);
 
+/// No other process trains in this folder as long as this lives, or this process.
+class RunLock {
+ public:
+  /// Makes the folder. Throws Error (exit code 2) if another process trains there and does not end within seconds, as one
+  /// that has just been killed does.
+  explicit RunLock(const std::string& run_dir);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 /// The checkpoint that --resume names: auto (the run's newest good one, if it has any), none, or a folder. Throws Error if the
 /// run folder holds a later checkpoint than that, which training on would contradict. A run that its launcher has started anew
 /// (`restarted`) goes on from what it saved before, if it had come that far.

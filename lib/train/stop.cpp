@@ -4,8 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstring>
+
+#include "lib/util/stop_signals.h"
 
 namespace scatterlm {
 namespace {
@@ -23,7 +24,7 @@ StopRequest::StopRequest(double max_minutes) : max_minutes_(max_minutes) {
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  for (int number : {SIGINT, SIGTERM, SIGUSR1}) sigaction(number, &action, nullptr);
+  for (const int number : stop_signals()) sigaction(number, &action, nullptr);
 }
 
 std::string StopRequest::reason() const {

@@ -1,4 +1,4 @@
-// Requests to stop at the next step boundary: SIGINT, SIGTERM, SIGUSR1 and the time budget.
+// Requests to stop at the next step boundary: signals and the time budget.
 #pragma once
 #include <chrono>
 #include <string>

@@ -30,13 +30,13 @@ at::Tensor router_row(const nn::Router& router, double tokens) {
 int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
   const int64_t sequences = config.global_batch_tokens / config.sequence_length;
   if (sequences % world != 0) {
-    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally", config.global_batch_tokens,
-              sequences, world);
+    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally; give a multiple of {}",
+              config.global_batch_tokens, sequences, world, world * config.sequence_length);
   }
   const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : sequences / world;
   if (sequences / world % micro != 0) {
-    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step", micro,
-              sequences / world, world);
+    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step; give a divisor",
+              micro, sequences / world, world);
   }
   return micro;
 }

@@ -34,8 +34,8 @@ class Machines(contextlib.ExitStack):
 
     def __init__(self, start):
         super().__init__()
-        port = free_port()
-        self.jobs = [self.enter_context(start(node, port)) for node in (0, 1)]
+        self.port = free_port()
+        self.jobs = [self.enter_context(start(node, self.port)) for node in (0, 1)]
 
     def rank_pids(self):
         return {rank: pid for job in self.jobs for rank, pid in job.rank_pids().items()}

@@ -26,6 +26,8 @@ TABLE = [
     ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
     ("launch -n 2 --nnodes 2 train x.yaml", "--nnodes 2 needs --master-addr and --master-port: where the launcher of node 0 waits for the others"),
     ("launch -n 2 --nnodes 2 --node-rank 2 train x.yaml", "--node-rank: got 2, must be below --nnodes 2"),
+    ("launch -n 4 train nothere.yaml", "nothere.yaml: cannot read: No such file or directory"),
+    ("launch -n 4 doctor comm --mib 0", "--mib: got '0', must be from 1 to 16384; scatterlm doctor comm --help says more"),
     ("doctor comm", "one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm"),
     ("eval", "path is required; scatterlm eval --help says more"),
     ("train --resum auto", "unexpected argument '--resum'; scatterlm train --help says more"),

@@ -136,6 +136,16 @@ def test_a_signal_to_the_launcher_saves_and_exits_with_75(binary, tiny_config, r
     assert final(runs / "run") == whole
 
 
+def test_a_signal_while_the_ranks_start_is_no_failure(binary, tiny_config, runs):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        job = start(binary, tiny_config, runs / "run")
+        job.rank_pids()
+        job.process.send_signal(number)
+        code, error, _ = job.end(60)
+        assert code == 75 and "error" not in error, error
+        assert "the same command goes on" in error
+
+
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(binary, tiny_config, runs):
     job = start(binary, tiny_config, runs / "run")
     pids = job.rank_pids()

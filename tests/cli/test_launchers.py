@@ -33,13 +33,15 @@ SLURM = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NODELIST"
 OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "srun"])
+@pytest.mark.parametrize("launcher", ["torchrun", "mpirun", "mpiexec", "srun"])
 def test_variables(binary, tiny_config, runs, free_port, launcher):
     """What each launcher sets, without the launcher."""
     environments = [{
         "torchrun": rank_environment(rank, 2, free_port),
         "mpirun": {**OPEN_MPI, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
                    "PMIX_NAMESPACE": str(free_port)},
+        "mpiexec": {"PMI_RANK": str(rank), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2",
+                    "MASTER_PORT": str(free_port)},
         "srun": {**SLURM, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "MASTER_PORT": str(free_port)},
     }[launcher] for rank in (0, 1)]
     for process in start_ranks(binary, environments, [[tiny_config, "--run-dir", runs / "run"]] * 2):
@@ -89,7 +91,8 @@ def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_
 
 
 def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
-    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(0, 3, free_port))
+    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", "--set", "train.global_batch_tokens=192",
+                       env=rank_environment(0, 3, free_port))
     assert result.returncode == 1
     assert "2 of 3 ranks (started by torchrun) did not come within 1 s (parallel.start_timeout_s): 1, 2" in result.stderr
 
@@ -104,7 +107,8 @@ def connections(port):
 def test_rank_0_that_stops_while_ranks_meet_is_named(binary, tiny_config, free_port, connected):
     """No launcher and no watchdog is there yet. Rank 1 connects to the stopped rank 0, or already waits for rank 2."""
     def start(rank):
-        return start_ranks(binary, [rank_environment(rank, 3, free_port)], [[tiny_config, "--set", "parallel.start_timeout_s=2"]])[0]
+        arguments = [tiny_config, "--set", "parallel.start_timeout_s=2", "--set", "train.global_batch_tokens=192"]
+        return start_ranks(binary, [rank_environment(rank, 3, free_port)], [arguments])[0]
 
     ranks = [start(0)] if connected == 1 else [start(0), start(1)]
     try:

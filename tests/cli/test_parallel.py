@@ -134,10 +134,12 @@ def test_eval_reads_what_several_ranks_saved(scatterlm, tiny_config, runs):
     assert "ok" in scatterlm("checkpoint", "verify", runs / "two", check=True).stdout
 
 
-def test_a_batch_that_ranks_cannot_share_is_said(scatterlm, tiny_config):
-    result = scatterlm("launch", "-n", 3, "train", tiny_config)
-    assert result.returncode == 2
-    assert "train.global_batch_tokens 256 is 8 sequences, which 3 ranks cannot share equally" in result.stderr
+def test_a_batch_that_ranks_cannot_share_is_said(scatterlm, tiny_config, runs):
+    for options in ([], ["--dry-run"]):
+        result = scatterlm("launch", "-n", 3, "train", tiny_config, *options)
+        assert result.returncode == 2 and not runs.exists()
+        assert result.stderr == ("scatterlm: error: train.global_batch_tokens 256 is 8 sequences, which 3 ranks cannot share equally; "
+                                 "give a multiple of 96\n")
 
 
 def test_doctor_comm_checks_values_and_measures(scatterlm):

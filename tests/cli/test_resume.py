@@ -66,7 +66,7 @@ def test_kill_and_resume_end_in_the_same_bits(scatterlm, binary, tiny_config, ru
         assert state["data_position"] > 1.5 * windows
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
 def test_a_signal_saves_and_exits_with_75(scatterlm, binary, tiny_config, runs, number):
     scatterlm("train", tiny_config, *RUN, "--run-dir", runs / "whole", check=True)
     process = start(binary, tiny_config, "--run-dir", str(runs / "stopped"))
@@ -103,6 +103,29 @@ def test_a_run_folder_is_never_overwritten(scatterlm, tiny_config, runs):
     result = scatterlm("train", tiny_config, "--resume", "none")
     assert result.returncode == 2
     assert f"{runs}/tiny: holds a checkpoint of step 20, so --resume none cannot start from step 0 here" in result.stderr
+
+
+def test_nohup_keeps_a_run_going(scatterlm, binary, tiny_config, runs):
+    process = subprocess.Popen(["nohup", binary, "train", tiny_config, *map(str, RUN)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               stdin=subprocess.DEVNULL, text=True)
+    wait_for(runs / "tiny" / "metrics.jsonl", process)
+    process.send_signal(signal.SIGHUP)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+
+
+def test_a_folder_has_one_run_at_a_time(scatterlm, binary, tiny_config, runs):
+    process = start(binary, tiny_config, "--run-dir", str(runs / "run"), "--set", "train.steps=1000000")
+    wait_for(runs / "run" / "metrics.jsonl", process)
+    second = scatterlm("train", tiny_config, "--run-dir", runs / "run", "--set", "optim.lr=1.0e-3")
+    assert second.returncode == 2
+    assert second.stderr == (f"scatterlm: error: {runs}/run: another process trains in this folder; wait for its end, or give another "
+                             "--run-dir\n")
+    lines = len(read_metrics(runs / "run"))
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 75, error
+    assert [line["step"] for line in read_metrics(runs / "run")] == list(range(1, len(read_metrics(runs / "run")) + 1)) and lines > 1
 
 
 def test_a_fork_starts_from_the_named_checkpoint(scatterlm, tiny_config, runs):

@@ -118,10 +118,35 @@ def test_a_machine_that_never_comes_is_named_in_time(binary, tiny_config, free_p
     assert seconds < 15, (code, seconds, error)
     if node == 0:
         assert code == 1
-        assert "rank 0: 1 of 2 ranks (started by torchrun) did not come within 2 s (parallel.start_timeout_s): 1" in error
+        assert "rank 0: 1 of 2 ranks (started by scatterlm launch) did not come within 2 s (parallel.start_timeout_s): 1" in error
     else:
         assert code in (1, 70)
         assert re.search(rf"the launcher at 127.0.0.1:{free_port} (within 2 s|does not answer within 4 s) \(parallel.start_timeout_s", error)
+
+
+def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_config, runs):
+    with start(binary, tiny_config, runs / "run", "--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000") as machines:
+        machines.rank_pids()
+        wait_for(machines, runs / "run" / "metrics.jsonl")
+        port = machines.port
+        for numbers, message in ((["--nnodes", 2, "--node-rank", 1], f"127.0.0.1:{port} has a rank 1 already, process "),
+                                 (["--nnodes", 3, "--node-rank", 2], f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; ")):
+            stranger = scatterlm("launch", "-n", 1, *numbers, "--master-addr", "127.0.0.1", "--master-port", port, "train", tiny_config,
+                                 "--set", "train.global_batch_tokens=192", "--run-dir", runs / "other")
+            assert stranger.returncode == 2 and message in stranger.stderr
+            assert stranger.stderr.count("\n") == 1 and "another --master-port or MASTER_PORT" in stranger.stderr
+        time.sleep(1)  # launchers look for news every 100 ms
+        machines.jobs[0].process.send_signal(signal.SIGTERM)
+        codes, errors, _ = machines.end(60)
+    assert codes == [75, 75], errors
+
+
+def test_a_machine_without_an_address_is_said(scatterlm, tiny_config):
+    result = scatterlm("launch", "-n", 1, "--nnodes", 2, "--node-rank", 1, "--master-addr", "nowhere.invalid", "--master-port", 29400,
+                       "train", tiny_config, "--set", "parallel.start_timeout_s=1")
+    assert result.returncode == 2
+    assert "nowhere.invalid, where the ranks are to meet (--master-addr, MASTER_ADDR): " in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_cpu_ranks_on_several_machines_are_refused(binary, tiny_config, runs):

@@ -70,7 +70,23 @@ TEST_CASE("Open MPI: one machine needs no address, several do; jobs get ports of
   REQUIRE(find_world(with(kOpenMpi, {{"MASTER_PORT", "5"}})).port == 5);
   const Environment two_machines = {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
   REQUIRE(find_world(with(with(kOpenMpi, two_machines), {{"MASTER_ADDR", "node1"}})).address == "node1");
-  REQUIRE_THROWS_WITH(find_world(with(kOpenMpi, two_machines)), ContainsSubstring("add -x MASTER_ADDR=HOST to mpirun"));
+  REQUIRE_THROWS_WITH(find_world(with(kOpenMpi, two_machines)),
+                      ContainsSubstring("mpirun does not say where rank 0 is: set MASTER_ADDR for all"));
+}
+
+TEST_CASE("MPICH and Intel MPI, beside Slurm too") {
+  const Environment mpich = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  for (const auto& beside : {Environment{}, kSlurm}) {
+    const auto world = find_world(with(with(mpich, beside), {{"MASTER_ADDR", "node1"}}));
+    REQUIRE(world.rank == 3);
+    REQUIRE(world.size == 4);
+    REQUIRE(world.local_rank == 1);
+    REQUIRE(world.local_size == 2);
+    REQUIRE(world.address == "node1");
+  }
+  REQUIRE_THROWS_WITH(find_world(mpich), ContainsSubstring("mpiexec does not say where rank 0 is"));
+  // srun --mpi=pmi2 sets some of them.
+  REQUIRE(find_world(with(kSlurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}})).started_by == "srun");
 }
 
 TEST_CASE("Slurm: the first node, the job's port, the step's tasks before the job's") {

@@ -24,7 +24,10 @@ struct Run {
   fs::path dir = fs::temp_directory_path() / ("scatterlm_report_" + std::to_string(getpid())) / "runs" / "tiny";
   std::FILE* console = std::tmpfile();
 
-  Run() { fs::remove_all(dir.parent_path().parent_path()); }
+  Run() {
+    fs::remove_all(dir.parent_path().parent_path());
+    fs::create_directories(dir);
+  }
   ~Run() {
     std::fclose(console);
     fs::remove_all(dir.parent_path().parent_path());
@@ -95,9 +98,4 @@ TEST_CASE("a run without a step left says so") {
   const Run run;
   Report(run.dir.string(), Config{}, kCpu, 610, run.console).summary();
   REQUIRE(run.console_text() == run.dir.string() + " is complete: nothing left to train\n");
-}
-
-TEST_CASE("a run folder that cannot be made is the user's to change") {
-  REQUIRE_THROWS_WITH(Report("/dev/null/run", Config{}, kCpu, 0),
-                      "/dev/null/run: cannot make the folder of the run: Not a directory; give another one with --run-dir");
 }
