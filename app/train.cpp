@@ -115,23 +115,23 @@ ExitCode train(const TrainOptions& options) {
   };
   const auto numerics = set_up_numerics(config.train, world);
   const auto& parallel = config.parallel;
-  const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
-                               world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
-  phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->carrier() : ""));
-
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
-  Loader loader(config.data, vocab, length, config.train.seed, comm->rank(), comm->world());
+  Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);
   std::optional<EvalReader> validation;
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
   phase("data", loader.describe());
+
+  std::optional<RunLock> lock;  // before the ranks meet, so that all see what an earlier run has left
+  if (leads && !options.dry_run) lock.emplace(run_dir);
+  const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
+                               world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
+  phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->carrier() : ""));
 
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
   if (const auto warning = rounding_warning(config, comm->world())) log_warning(*warning);
   AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
   const auto size = model_size(config.model);
-  std::optional<RunLock> lock;
-  if (leads && !options.dry_run) lock.emplace(run_dir);
   const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
   begin_training(checkpoint, config, trainer, model, optimizer, *comm);
   phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),

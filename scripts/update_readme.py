@@ -7,6 +7,7 @@ import hashlib
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -187,12 +188,14 @@ def training(data):
     rows = data["rows"]
     facts = [(f"float32, 50 steps at a learning rate of {row['lr']:g}, GPU beside CPU: largest difference of a loss", f"{row['max_difference_to_cpu']:.1e}")
              for row in rows if "max_difference_to_cpu" in row]
-    for ours, plain in zip((r for r in rows if r["run"] == "kernels"), (r for r in rows if r["run"] == "plain"), strict=True):
-        facts.append((f"`{ours['config']}`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch",
-                      f"{ours['mean_difference_to_float32']:.3f} and {plain['mean_difference_to_float32']:.3f}"))
+    for config in dict.fromkeys(row["config"] for row in rows if row["run"] == "kernels"):
+        apart = {name: [row["mean_difference_to_float32"] for row in rows if (row["run"], row.get("config")) == (name, config)] for name in ("kernels", "plain")}
+        facts.append((f"`{config}`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch, {len(apart['plain'])} seeds",
+                      " and ".join(f"{statistics.fmean(of_seeds):.3f} ({min(of_seeds):.3f} to {max(of_seeds):.3f})" for of_seeds in apart.values())))
     for row in rows:
         if "difference_to_plain" in row:
             facts.append((f"the quickstart with token rounding, {row['steps']} steps: last validation loss above that of plain top-k", f"{row['difference_to_plain']:.3f}"))
+    facts += [("what does not agree", problem) for problem in data.get("problems", [])]
     return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "measured"), facts)]
 
 

@@ -57,7 +57,8 @@ class Signals {
 /// The ranks of this machine, from their start to their end.
 class Group {
  public:
-  Group(const LaunchOptions& options, int64_t port, int64_t restart, Signals& signals) : signals_(signals) {
+  Group(const LaunchOptions& options, int64_t port, int64_t restart, Signals& signals)
+      : signals_(signals), trains_(options.arguments.front() == "train") {
     std::vector<std::string> arguments{"scatterlm"};
     arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
     for (int64_t local = 0; local < options.ranks; ++local) {
@@ -81,7 +82,7 @@ class Group {
     if (link_) link_->leave(failure_ == kExitDone ? kPatienceAtEnd : kPatienceAfterFailure);
   }
 
-  bool asked_to_stop() const { return asked_to_stop_ != 0; }
+  bool asked_to_stop() const { return !passed_on_.empty(); }
 
   int exit_code() const {
     if (stopped_at_start_) return kExitRestart;
@@ -114,7 +115,7 @@ class Group {
     poll(files.data(), files.size(), /*ms=*/100);
     while (const auto signal = signals_.take()) {
       if (*signal == SIGCHLD) continue;
-      asked_to_stop_ = *signal;
+      passed_on_.insert(*signal);
       for (const auto& rank : ranks_) rank.send(*signal);
     }
     if (link_ && !kill_at_) {
@@ -144,7 +145,7 @@ class Group {
     rank.relay();
     const int status = rank.status();
     if (status == kExitDone || status == kExitRestart || stopped_at_start_) return;
-    if (asked_to_stop_ != 0 && status == -asked_to_stop_) {  // its handlers were not there yet
+    if (trains_ && passed_on_.contains(-status)) {  // its handlers were not there yet
       log_info("asked to stop while the ranks were starting; the same command goes on");
       stopped_at_start_ = true;
       kill_at_ = Clock::now();
@@ -166,8 +167,8 @@ class Group {
   Signals& signals_;
   std::vector<RankProcess> ranks_;
   int failure_ = kExitDone;
-  int asked_to_stop_ = 0;  ///< the signal
-  bool stopped_at_start_ = false;
+  bool trains_, stopped_at_start_ = false;
+  std::set<int> passed_on_;  ///< signals
   std::optional<Clock::time_point> kill_at_;
   std::set<int64_t> killed_;       ///< ranks that did not end by themselves
   std::optional<StoreLink> link_;  ///< to the launchers and ranks of other machines
@@ -179,7 +180,7 @@ class Group {
 int launch(const LaunchOptions& options) {
   Signals signals;
   std::optional<StoreServer> store;
-  if (options.node_rank == 0) store.emplace(options.port);
+  if (options.node_rank == 0) store.emplace(options.port, options.nodes * options.ranks);
   const int64_t port = store ? store->port() : options.port;
   for (int64_t restart = 0;; ++restart) {
     Group group(options, port, restart, signals);

@@ -77,7 +77,7 @@ class NcclComm final : public Comm {
     if (std::ranges::max(machines) > 0) {
       no_copies_ = "several machines";
     } else if (!reached) {
-      no_copies_ = "not every rank sees all GPUs, joined by NVLink";
+      no_copies_ = "not every rank sees all GPUs, joined by NVLink, or NCCL_P2P_DISABLE is set";
     } else {
       copies_.emplace(rank_, world_, bulk_.comm, bulk_.stream);
       if (!all_can("copies", copies_->works())) {

@@ -1,5 +1,6 @@
 #include "lib/dist/rendezvous.h"
 
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
 #include <unistd.h>
@@ -30,6 +31,10 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   } while (x == y);
   return {x, y};
 }
+
+/// Before keys of one start of a group.
+std::string prefix_of_start(int64_t restart) { return fmt::format("scatterlm/{}", restart); }
+const char* const kSize = "size";
 
 /// A name may become known while machines start.
 void await_name(const std::string& host, double timeout_s) {
@@ -64,13 +69,14 @@ class Deadline {
 
 }  // namespace
 
-StoreServer::StoreServer(int64_t port) {
+StoreServer::StoreServer(int64_t port, int64_t ranks) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(port);
   options.isServer = true;
   options.waitWorkers = false;
   try {
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    claim(*store_, prefix_of_start(0) + "/" + kSize, std::to_string(ranks));  // before ranks of an earlier try that still wait
   } catch (const std::exception& error) {
     fail_user("the ranks cannot meet at port {}: {}; give another --master-port", port, first_line(error.what()));
   }
@@ -89,8 +95,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const World& world, double timeout
   const auto prefix = [](const auto& name, const auto& store) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
   // A group that was started anew shares the launcher's store with its predecessor. Nobody hears those who think that the
   // world has another size.
-  return prefix(fmt::format("{} ranks", world.size), prefix(fmt::format("scatterlm/{}", world.restart),
-                                                            c10::make_intrusive<c10d::TCPStore>(world.address, options)));
+  return prefix(fmt::format("{} ranks", world.size),
+                prefix(prefix_of_start(world.restart), c10::make_intrusive<c10d::TCPStore>(world.address, options)));
 }
 
 std::string claim(c10d::Store& store, const std::string& key, const std::string& own) {
@@ -116,7 +122,7 @@ auto Rendezvous::ask(const std::string& what, F call) const {
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   const World& world = options.world;
-  await_name(world.address, options.start_timeout_s);
+  ask("address", [&] { await_name(world.address, options.start_timeout_s); });
   try {
     ask("connection", [&] { store_ = connect_store(world, options.start_timeout_s, keeps_store(world)); });
   } catch (const std::exception& error) {
@@ -130,19 +136,19 @@ Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   ask("place", [this] { take_place(); });
 }
 
-/// Not of a rank that runs already, for another job, and not in a world of another size.
 void Rendezvous::take_place() {
   const World& world = options_.world;
   constexpr auto kWayOut = "start all ranks of a job alike, and another job with another --master-port or MASTER_PORT";
   const auto of_all_sizes = static_cast<c10d::PrefixStore&>(*store_).getUnderlyingStore();
-  const auto size = claim(*of_all_sizes, "size", std::to_string(world.size));
+  const auto size = claim(*of_all_sizes, kSize, std::to_string(world.size));
   if (size != std::to_string(world.size)) {
     fail_user("rank {} is of {} ranks, those that meet at {}:{} are {}; {}", world.rank, world.size, world.address, world.port,
               size, kWayOut);
   }
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  const auto own = fmt::format("process {} of {}", getpid(), host.data());
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  const auto own = fmt::format("process {} of {}, since {:%F %T} UTC", getpid(), host.data(), now);
   const auto holder = claim(*store_, keys("place")[static_cast<size_t>(world.rank)], own);
   if (holder != own) fail_user("{}:{} has a rank {} already, {}; {}", world.address, world.port, world.rank, holder, kWayOut);
 }

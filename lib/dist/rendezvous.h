@@ -19,8 +19,8 @@ namespace scatterlm {
 /// A store at a free port of this machine, for the ranks that a launcher starts.
 class StoreServer {
  public:
-  /// Port 0: any free one. Throws Error if the port is taken.
-  explicit StoreServer(int64_t port = 0);
+  /// For so many ranks. Port 0: any free one. Throws Error if the port is taken.
+  StoreServer(int64_t port, int64_t ranks);
   ~StoreServer();
   int64_t port() const;
 
@@ -60,6 +60,7 @@ class Rendezvous {
   std::shared_ptr<void> store() const;
 
  private:
+  /// Throws Error (exit code 2) if another process has come as this rank, or the others are of another number of ranks.
   void take_place();
   std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
 

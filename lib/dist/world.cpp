@@ -92,7 +92,14 @@ World from_mpi(const Variables& variables, const Names& names) {
         "MASTER_ADDR=HOST, MPICH: -genv MASTER_ADDR HOST)",
         world.size, variables.launcher());
   }
-  world.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(variables.text("PMIX_NAMESPACE").value_or("")));
+  const auto job = variables.text("PMIX_NAMESPACE");
+  if (!job && !variables.text("MASTER_PORT")) {
+    fail_user(
+        "{} gives the job no name that would tell it from others: set MASTER_PORT, a free one, for all ranks (MPICH: -genv "
+        "MASTER_PORT 29500)",
+        variables.launcher());
+  }
+  world.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(job.value_or("")));
   return world;
 }
 

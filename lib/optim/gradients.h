@@ -65,7 +65,7 @@ class Gradients {
   std::vector<UnitState> units_;
   std::vector<at::Tensor> reduced_;
   std::vector<at::Tensor> buffers_;  ///< that of unit i is i modulo their number; none: gradients travel from where they are
-  bool first_ = true;                ///< micro-batch of the step
+  bool first_ = true;                ///< reduction of the step
   bool reducing_ = false;            ///< in this micro-batch
   size_t left_ = 0;                  ///< units still to reduce: the first so many
   std::deque<InFlight> in_flight_;

@@ -24,7 +24,7 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
 
 class Report {
  public:
-  /// Makes run_dir if need be. What was reported there of steps after resume_step is forgotten: the run takes them again.
+  /// In a folder that is there. What was reported there of steps after resume_step is forgotten: the run takes them again.
   Report(std::string run_dir, const Config& config, const Numerics& numerics, int64_t resume_step, std::FILE* out = stdout);
 
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.

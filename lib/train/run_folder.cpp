@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -21,21 +23,38 @@ std::string run_folder(const RunConfig& config, const std::string& override_dir)
   return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
 
-RunLock::RunLock(const std::string& run_dir) {
+RunLock::RunLock(const std::string& run_dir) : path_(run_dir + "/.lock") {
+  namespace fs = std::filesystem;
   std::error_code error;
-  std::filesystem::create_directories(run_dir, error);
+  for (auto folder = fs::absolute(run_dir); !fs::exists(folder, error); folder = folder.parent_path()) made_.push_back(folder);
+  fs::create_directories(run_dir, error);
   if (error) fail_user("{}: cannot make the folder of the run: {}; give another one with --run-dir", run_dir, error.message());
-  fd_ = open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   constexpr auto kPatience = std::chrono::seconds(5);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {  // other errors: a file system without locks
+  while (!try_lock()) {
     if (std::chrono::steady_clock::now() >= give_up)
       fail_user("{}: another process trains in this folder; wait for its end, or give another --run-dir", run_dir);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }
 
-RunLock::~RunLock() { close(fd_); }
+bool RunLock::try_lock() {
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) fail_user("{}: cannot write: {}; give another --run-dir", path_, std::strerror(errno));
+  const bool busy = flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  struct stat mine {
+  }, there{};
+  fstat(fd_, &mine);
+  if (!busy && stat(path_.c_str(), &there) == 0 && there.st_ino == mine.st_ino) return true;
+  close(fd_);  // or who had it has removed the file since
+  return false;
+}
+
+RunLock::~RunLock() {
+  unlink(path_.c_str());
+  close(fd_);
+  for (const auto& folder : made_) rmdir(folder.c_str());
+}
 
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted) {
   if (resume == "auto" || (restarted && !list_checkpoints(run_dir).empty())) return open_latest_checkpoint(run_dir);

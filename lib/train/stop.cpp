@@ -14,8 +14,11 @@ namespace {
 volatile std::sig_atomic_t received = 0;  // a handler can reach nothing else
 
 void on_signal(int number) {
-  if (received != 0) _exit(128 + number);
-  received = number;
+  if (received == 0) {
+    received = number;
+  } else if (number != SIGHUP) {  // a terminal that closes may send several
+    _exit(128 + number);
+  }
 }
 
 }  // namespace

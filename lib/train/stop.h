@@ -7,7 +7,7 @@ namespace scatterlm {
 
 class StopRequest {
  public:
-  /// Installs the handlers; a second signal ends the process at once. max_minutes 0 = no budget.
+  /// Installs the handlers; a second signal other than SIGHUP ends the process at once. max_minutes 0 = no budget.
   explicit StopRequest(double max_minutes);
 
   /// Why to stop, empty if not asked to.

@@ -137,13 +137,27 @@ def test_a_signal_to_the_launcher_saves_and_exits_with_75(binary, tiny_config, r
 
 
 def test_a_signal_while_the_ranks_start_is_no_failure(binary, tiny_config, runs):
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for numbers in ([signal.SIGTERM], [signal.SIGHUP, signal.SIGTERM]):
         job = start(binary, tiny_config, runs / "run")
         job.rank_pids()
-        job.process.send_signal(number)
+        for number in numbers:
+            job.process.send_signal(number)
         code, error, _ = job.end(60)
         assert code == 75 and "error" not in error, error
         assert "the same command goes on" in error
+
+
+def test_ranks_go_on_from_what_a_run_saves_while_they_wait_for_its_end(binary, tiny_config, runs):
+    first = start(binary, tiny_config, runs / "run")
+    first.rank_pids()
+    wait_for(first, runs / "run" / "metrics.jsonl")
+    second = start(binary, tiny_config, runs / "run")
+    second.rank_pids()
+    time.sleep(1.5)  # rank 1 would have looked for a checkpoint by now
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end(60)[0] == 75
+    code, error, _ = second.end(120)
+    assert code == 0, error
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(binary, tiny_config, runs):

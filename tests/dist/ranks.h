@@ -24,13 +24,13 @@ using ExitCodes = std::vector<int>;
 /// A store in a process of its own: the one that forks ranks must have no thread, whose locks they would inherit.
 class StoreProcess {
  public:
-  StoreProcess() {
+  explicit StoreProcess(int64_t count) {
     setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks for the name of each address that it connects to
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("no pipe");
     pid_ = fork();
     if (pid_ == 0) {
-      const StoreServer store;
+      const StoreServer store(/*port=*/0, count);
       const int64_t port = store.port();
       if (write(ends[1], &port, sizeof(port)) == sizeof(port)) pause();
       _exit(0);
@@ -56,7 +56,7 @@ struct Ranks {
   StoreProcess store;
   CommOptions options{.start_timeout_s = 10, .timeout_s = 10};
 
-  explicit Ranks(int64_t count) {
+  explicit Ranks(int64_t count) : store(count) {
     options.world.size = options.world.local_size = count;
     options.world.port = store.port();
     options.world.hosted_store = true;

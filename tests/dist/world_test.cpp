@@ -75,7 +75,8 @@ TEST_CASE("Open MPI: one machine needs no address, several do; jobs get ports of
 }
 
 TEST_CASE("MPICH and Intel MPI, beside Slurm too") {
-  const Environment mpich = {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const Environment mpich = {
+      {"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "5"}};
   for (const auto& beside : {Environment{}, kSlurm}) {
     const auto world = find_world(with(with(mpich, beside), {{"MASTER_ADDR", "node1"}}));
     REQUIRE(world.rank == 3);
@@ -85,6 +86,8 @@ TEST_CASE("MPICH and Intel MPI, beside Slurm too") {
     REQUIRE(world.address == "node1");
   }
   REQUIRE_THROWS_WITH(find_world(mpich), ContainsSubstring("mpiexec does not say where rank 0 is"));
+  REQUIRE_THROWS_WITH(find_world(with(mpich, {{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "unset"}})),
+                      ContainsSubstring("mpiexec gives the job no name that would tell it from others: set MASTER_PORT"));
   // srun --mpi=pmi2 sets some of them.
   REQUIRE(find_world(with(kSlurm, {{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}})).started_by == "srun");
 }

@@ -34,4 +34,12 @@ TEST_CASE("a folder has one run at a time, until its process ends") {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   REQUIRE_NOTHROW(RunLock(run));
+  { const RunLock lock(dir / "deep/er/run"); }
+  REQUIRE_FALSE(std::filesystem::exists(dir / "deep"));
+  {
+    const RunLock lock(dir / "kept/run");
+    dir.write("kept/run/metrics.jsonl", "");
+  }
+  REQUIRE(std::filesystem::exists(dir / "kept/run/metrics.jsonl"));
+  REQUIRE_FALSE(std::filesystem::exists(dir / "kept/run/.lock"));
 }
