@@ -167,9 +167,9 @@ def failures(bench):
     """Two at a time: most of each is the start of its ranks."""
     first, last = 0, bench.gpus - 1
     large = "mid-run, parts of 4 MiB and more"  # between whose copies ranks wait for each other
-    cases = [("SIGSTOP", large, last), ("SIGKILL", large, first), ("SIGSTOP", "start", last), ("SIGSTOP", "mid-run", first), ("SIGSTOP", "while saving", last), ("SIGSTOP", "while saving beside", first),
-             ("SIGKILL", "start", first), ("SIGKILL", "mid-run", first), ("SIGKILL", "mid-run", last), ("SIGKILL", "while saving", first),
-             ("SIGKILL", "while saving beside", last)]
+    cases = [("SIGSTOP", "start", last), ("SIGSTOP", "mid-run", first), ("SIGSTOP", large, last), ("SIGSTOP", "while saving", last),
+             ("SIGSTOP", "while saving beside", first), ("SIGKILL", "start", first), ("SIGKILL", "mid-run", first), ("SIGKILL", "mid-run", last),
+             ("SIGKILL", large, first), ("SIGKILL", "while saving", first), ("SIGKILL", "while saving beside", last)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         yield from pool.map(lambda case: failure(bench, *case), cases)
 
