@@ -148,16 +148,20 @@ def test_a_signal_while_the_ranks_start_is_no_failure(binary, tiny_config, runs)
 
 
 def test_ranks_go_on_from_what_a_run_saves_while_they_wait_for_its_end(binary, tiny_config, runs):
-    first = start(binary, tiny_config, runs / "run")
+    endless = ["--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000"]
+    first = start(binary, tiny_config, runs / "run", *endless)
     first.rank_pids()
     wait_for(first, runs / "run" / "metrics.jsonl")
-    second = start(binary, tiny_config, runs / "run")
+    second = start(binary, tiny_config, runs / "run", *endless)
     second.rank_pids()
     time.sleep(1.5)  # rank 1 would have looked for a checkpoint by now
     first.process.send_signal(signal.SIGTERM)
     assert first.end(60)[0] == 75
-    code, error, _ = second.end(120)
-    assert code == 0, error
+    saved = max((runs / "run").glob("step_*"))
+    second.wait_until(lambda: "resume: " + str(saved) in second.printed(second.out), "checkpoint to go on from", 60)
+    second.process.send_signal(signal.SIGTERM)
+    code, error, _ = second.end(60)
+    assert code == 75, error
 
 
 def test_a_signal_to_one_rank_stops_all_at_the_same_step(binary, tiny_config, runs):
