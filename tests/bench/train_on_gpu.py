@@ -9,9 +9,9 @@ the quickstart's 3e-3 (reported only: a token whose two best experts are within 
 device, and at this rate the losses drift apart from there); 200 steps of the quickstart and of
 configs/moe_124m.yaml on the GPU in float32, in bfloat16 through the kernels, and in bfloat16 through plain LibTorch (mean difference to
 float32 over steps 100-200: at most twice that of plain LibTorch, both as means over SEEDS, for a single run is off by 0.02 to 0.1 either
-way), configs/moa_moe_124m.yaml likewise; the whole quickstart, without
-token rounding and with it (the last validation losses at most 0.02 nats apart). Refuses a binary whose sources differ from the index. What does not agree is
-written too, under `problems`, and gives exit code 1.
+way), configs/moa_moe_124m.yaml likewise; the whole quickstart, without token rounding and with it (the last validation losses at most
+0.02 nats apart). Refuses a binary whose sources differ from the index. What does not agree is written too, under `problems`, and gives
+exit code 1.
 
 Runs go side by side, on all GPUs that CUDA_VISIBLE_DEVICES names: losses count here, not speed.
 """

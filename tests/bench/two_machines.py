@@ -17,8 +17,8 @@ def free_port():
         return server.getsockname()[1]
 
 
-def launch_options(node, port, *more):
-    return ["--nnodes", 2, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, *more]
+def launch_options(node, port, *more, nodes=2):
+    return ["--nnodes", nodes, "--node-rank", node, "--master-addr", "127.0.0.1", "--master-port", port, *more]
 
 
 def gpu_environment(node, gpus):

@@ -129,10 +129,10 @@ def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_con
         machines.rank_pids()
         wait_for(machines, runs / "run" / "metrics.jsonl")
         port = machines.port
-        for numbers, message in ((["--nnodes", 2, "--node-rank", 1], f"127.0.0.1:{port} has a rank 1 already, process "),
-                                 (["--nnodes", 3, "--node-rank", 2], f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; ")):
-            stranger = scatterlm("launch", "-n", 1, *numbers, "--master-addr", "127.0.0.1", "--master-port", port, "train", tiny_config,
-                                 "--set", "train.global_batch_tokens=192", "--run-dir", runs / "other")
+        for options, message in ((launch_options(1, port), f"127.0.0.1:{port} has a rank 1 already, process "),
+                                 (launch_options(2, port, nodes=3), f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; ")):
+            stranger = scatterlm("launch", "-n", 1, *options, "train", tiny_config, "--set", "train.global_batch_tokens=192",
+                                 "--run-dir", runs / "other")
             assert stranger.returncode == 2 and message in stranger.stderr
             assert stranger.stderr.count("\n") == 1 and "another --master-port or MASTER_PORT" in stranger.stderr
         time.sleep(1)  # launchers look for news every 100 ms
