@@ -9,7 +9,7 @@
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
 #include "lib/report/comparison.h"
-#include "lib/train/contender.h"
+#include "lib/train/speed_run.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "lib/util/memory_meter.h"
@@ -42,13 +42,13 @@ void require_same_process(const CompareOptions& options, const Config& first, co
 }
 
 /// Memory is that of the first two steps, model and optimiser included.
-std::unique_ptr<Contender> warm_up(Side& side, const StopRequest& stop) {
+std::unique_ptr<SpeedRun> warm_up(Side& side, const StopRequest& stop) {
   constexpr double kGib = 1 << 30;
   const MemoryMeter meter(side.numerics.device);
-  auto contender = std::make_unique<Contender>(side.config, side.numerics);
-  contender->block_ms(1, stop);
+  auto speed_run = std::make_unique<SpeedRun>(side.config, side.numerics);
+  speed_run->block_ms(1, stop);
   side.peak_gib = static_cast<double>(meter.peak_bytes()) / kGib;
-  return contender;
+  return speed_run;
 }
 
 /// A B A B ..., so that a drift of the machine's speed meets both.
@@ -73,7 +73,7 @@ void compare(const CompareOptions& options) {
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
   const auto load = [&](const std::string& path) {
     auto config = load_config(path, options.sets);
-    const auto numerics = set_up_numerics(config.train);
+    const auto numerics = set_up_execution(config.train);
     return Side{.path = path, .config = std::move(config), .numerics = numerics};
   };
   auto first = load(options.first), second = load(options.second);

@@ -3,8 +3,8 @@
 
 #include "app/command_line.h"
 #include "app/commands.h"
-#include "lib/dist/comm_check.h"
-#include "lib/train/numerics.h"
+#include "lib/distributed/comm_check.h"
+#include "lib/train/execution_setup.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "lib/util/hash.h"
@@ -15,10 +15,10 @@ namespace scatterlm {
 namespace {
 
 void examine_comm(int64_t mebibytes) {
-  const auto world = find_world(current_environment());
+  const auto world = find_launch_env(current_environment());
   if (world.size == 1) fail_user("one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm");
   log_as_rank(world.rank);
-  const auto numerics = set_up_numerics({}, world);
+  const auto numerics = set_up_execution({}, world);
   const auto comm =
       make_comm({.world = world,
                  .device = numerics.device,
@@ -27,7 +27,7 @@ void examine_comm(int64_t mebibytes) {
   for (const int64_t shard : {1, 1000, 1 << 20}) check_collectives(*comm, numerics.device, shard);
   comm->barrier();
   if (prints) {
-    std::cout << fmt::format("{}, by {}: all values exact\n", describe(numerics), comm->carrier())
+    std::cout << fmt::format("{}, by {}: all values exact\n", describe(numerics), comm->transport())
               << "all_reduce by the host's clock; reduce_scatter and all_gather by that of `comm` in metrics.jsonl\n";
   }
   for (int64_t size = 1; size <= mebibytes; size *= 8) {

@@ -6,7 +6,7 @@
 #include "app/commands.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/evaluate.h"
-#include "lib/train/numerics.h"
+#include "lib/train/execution_setup.h"
 #include "lib/train/trained_model.h"
 #include "lib/util/error.h"
 #include "lib/util/progress.h"

@@ -1,4 +1,4 @@
-#include "lib/dist/launcher.h"
+#include "lib/distributed/launcher.h"
 
 #include <CLI/CLI.hpp>
 

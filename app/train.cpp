@@ -5,12 +5,12 @@
 #include "lib/config/load.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
+#include "lib/train/checkpoint_writer.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/evaluate.h"
+#include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
-#include "lib/train/numerics.h"
 #include "lib/train/run_folder.h"
-#include "lib/train/saver.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/stop.h"
 #include "lib/train/tracer.h"
@@ -39,7 +39,7 @@ struct Run {
   Comm& comm;
   nn::Model& model;
   Trainer& trainer;
-  Saver& saver;
+  CheckpointWriter& saver;
   std::optional<EvalReader>& validation;
 
   double validation_loss() { return evaluate(model, *validation, sequences_per_pass(config.train, comm.world()), comm).loss; }
@@ -106,14 +106,14 @@ ExitCode train(const TrainOptions& options) {
   const Config config = load_config(options.config, options.sets);
   const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
-  const auto world = find_world(current_environment());
+  const auto world = find_launch_env(current_environment());
   sequences_per_pass(config.train, world.size);  // before anything is made
   const bool leads = world.rank == 0;
   if (world.size > 1) log_as_rank(world.rank);
   const auto phase = [&](const char* name, const std::string& result) {
     if (leads) phases.done(name, result);
   };
-  const auto numerics = set_up_numerics(config.train, world);
+  const auto numerics = set_up_execution(config.train, world);
   const auto& parallel = config.parallel;
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);
@@ -125,7 +125,7 @@ ExitCode train(const TrainOptions& options) {
   if (leads && !options.dry_run) lock.emplace(run_dir);
   const auto comm = make_comm({world, numerics.device, parallel.start_timeout_s, parallel.timeout_s,
                                world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
-  phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->carrier() : ""));
+  phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
   if (const auto warning = rounding_warning(config, comm->world())) log_warning(*warning);
@@ -148,7 +148,7 @@ ExitCode train(const TrainOptions& options) {
     report.emplace(run_dir, config, numerics, trainer.steps());
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  Saver saver(run_dir, config, trainer, model, optimizer, *comm);
+  CheckpointWriter saver(run_dir, config, trainer, model, optimizer, *comm);
   return train_steps({config, run_dir, stop, *comm, model, trainer, saver, validation}, report);
 }
 

@@ -5,9 +5,9 @@
 
 #include <cfloat>
 
-#include "kernels/device/eight.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/operand.h"
+#include "kernels/device/vec8.cuh"
 #include "kernels/device/warp.cuh"
 
 namespace scatterlm::kernels {
@@ -20,14 +20,14 @@ struct ExpSum {
   float highest = -FLT_MAX;  ///< finite: exp(-inf - highest) of a masked logit is 0
   float sum = 0;
 
-  __device__ void add(const float (&x)[kEight]) {
+  __device__ void add(const float (&x)[kVec8]) {
     float higher = highest;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) higher = fmaxf(higher, x[i]);
+    for (int i = 0; i < kVec8; ++i) higher = fmaxf(higher, x[i]);
     sum *= expf(highest - higher);
     highest = higher;
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) sum += expf(x[i] - highest);
+    for (int i = 0; i < kVec8; ++i) sum += expf(x[i] - highest);
   }
 
   /// Of all threads, in all threads.
@@ -49,14 +49,14 @@ struct ExpSum {
 
 template <class Gradient>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kernel(const __grid_constant__ CrossEntropyArgs p) {
-  const int64_t token = blockIdx.x, chunks = p.vocab / kEight, target = p.target[token];
+  const int64_t token = blockIdx.x, chunks = p.vocab / kVec8, target = p.target[token];
   const float* logits = p.logits + token * p.vocab;
   const bool valid = target >= 0 && target < p.vocab;
   const float of_target = valid ? logits[target] : NAN;  // the gradient may be written over it
   ExpSum all;
-  float x[kEight];
+  float x[kVec8];
   for (int64_t chunk = threadIdx.x; chunk < chunks; chunk += kThreads) {
-    load_eight(logits + chunk * kEight, x);
+    load_vec8(logits + chunk * kVec8, x);
     all.add(x);
   }
   all.reduce_block();
@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kernel(const __grid
   const float scale = 1.0f / all.sum;
   for (int64_t chunk = (chunks - 1) / kThreads * kThreads + threadIdx.x; chunk >= 0; chunk -= kThreads) {
     if (chunk >= chunks) continue;
-    load_eight(logits + chunk * kEight, x);
+    load_vec8(logits + chunk * kVec8, x);
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) x[i] = fmaf(expf(x[i] - all.highest), scale, chunk * kEight + i == target ? -1.0f : 0.0f);
-    store_eight(dlogits + chunk * kEight, x);
+    for (int i = 0; i < kVec8; ++i) x[i] = fmaf(expf(x[i] - all.highest), scale, chunk * kVec8 + i == target ? -1.0f : 0.0f);
+    store_vec8(dlogits + chunk * kVec8, x);
   }
 }
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "kernels/device/ceil_div.h"
-#include "kernels/device/eight.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/operand.h"
+#include "kernels/device/vec8.cuh"
 #include "kernels/device/warp.cuh"
 #include "kernels/grouped_gemm/update_pair.cuh"
 
@@ -16,7 +16,7 @@ namespace scatterlm::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChunks = 16, kColumns = kChunks * kEight, kRowsAtOnce = kThreads / kChunks;
+constexpr int kChunks = 16, kColumns = kChunks * kVec8, kRowsAtOnce = kThreads / kChunks;
 constexpr int kInFlight = 4;  // rows of a thread on their way
 constexpr int kWarps = kThreads / 32;
 
@@ -24,31 +24,31 @@ __global__ void __launch_bounds__(kThreads) expert_bias_grad_kernel(const __grid
   const unsigned column_blocks = ceil_div(static_cast<unsigned>(p.n), static_cast<unsigned>(kColumns));
   const int64_t expert = blockIdx.x / column_blocks, first_column = int64_t{blockIdx.x % column_blocks} * kColumns;
   const int chunk = threadIdx.x % kChunks, own_row = threadIdx.x / kChunks;
-  const int64_t column = first_column + chunk * kEight;
+  const int64_t column = first_column + chunk * kVec8;
   const int64_t begin = p.experts.offsets_E1[expert], end = p.experts.offsets_E1[expert + 1];
-  float sum[kEight] = {};
+  float sum[kVec8] = {};
   if (column < p.n) {
     const auto* dy = static_cast<const Bf16*>(p.dy) + column;
     for (int64_t first = begin + own_row; first < end; first += kInFlight * kRowsAtOnce) {
-      float value[kInFlight][kEight] = {}, scale[kInFlight] = {};
+      float value[kInFlight][kVec8] = {}, scale[kInFlight] = {};
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
         const int64_t m = first + j * kRowsAtOnce;
         if (m >= end) continue;
-        load_eight(dy + (p.dy_rows_R ? p.dy_rows_R[m] : m) * p.n, value[j]);
+        load_vec8(dy + (p.dy_rows_R ? p.dy_rows_R[m] : m) * p.n, value[j]);
         scale[j] = p.gates ? p.gates[p.sorted_R[m]] : 1.0f;
       }
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
         if (first + j * kRowsAtOnce >= end) continue;
 #pragma unroll
-        for (int i = 0; i < kEight; ++i) sum[i] = fmaf(scale[j], value[j][i], sum[i]);
+        for (int i = 0; i < kVec8; ++i) sum[i] = fmaf(scale[j], value[j][i], sum[i]);
       }
     }
   }
   auto* sums = dynamic_shared<float[kColumns]>();  // of each row of threads
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) sums[own_row][chunk * kEight + i] = sum[i];
+  for (int i = 0; i < kVec8; ++i) sums[own_row][chunk * kVec8 + i] = sum[i];
   __syncthreads();
   const int pair = threadIdx.x * 2;
   if (pair >= kColumns || first_column + pair >= p.n) return;
@@ -77,12 +77,12 @@ __global__ void __launch_bounds__(kThreads) expert_bias_dots_kernel(const __grid
   for (int64_t m = args.experts.offsets_E1[expert] + warp; m < end; m += int64_t{p.blocks_per_expert} * kWarps) {
     const Bf16* row = dy + args.dy_rows_R[m] * args.n;
     float dot = 0;
-    for (int64_t column = lane * kEight; column < args.n; column += 32 * kEight) {
-      float x[kEight], b[kEight];
-      load_eight(row + column, x);
-      load_eight(bias + column, b);
+    for (int64_t column = lane * kVec8; column < args.n; column += 32 * kVec8) {
+      float x[kVec8], b[kVec8];
+      load_vec8(row + column, x);
+      load_vec8(bias + column, b);
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) dot = fmaf(x[i], b[i], dot);
+      for (int i = 0; i < kVec8; ++i) dot = fmaf(x[i], b[i], dot);
     }
     dot = warp_sum(dot);
     if (lane == 0) args.dots_R[m] = dot;

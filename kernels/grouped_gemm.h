@@ -9,11 +9,11 @@
 // are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/schedule.h).
 //
 // At most 32 rows, as when a model generates, need none of this but the weights of their experts, read once at full speed: both
-// forward functions then take a kernel of their own on every GPU (grouped_gemm/few_rows.cu).
+// forward functions then take a kernel of their own on every GPU (grouped_gemm/small_m.cu).
 //
 // A bias is the business of the weight's policy (WeightAsStored::add_bias), which adds it to the fp32 sums before the epilogue
 // rounds them. A scale of rows is none of the products': gates of a sum of rows are applied beside memory traffic that is there
-// anyway, by gather_sum.cu forward, gated_rows.cu and the epilogue of grouped_gemm_activation_bwd backward.
+// anyway, by gather_sum.cu forward, gate_bwd.cu and the epilogue of grouped_gemm_activation_bwd backward.
 //
 // Widths are multiples of 8 and pointers of 16 bytes, the unit of copies; any E, R, empty experts included.
 // Every function enqueues one kernel and throws KernelError if it cannot. Kernels over the same ExpertRows must not run at
@@ -33,7 +33,7 @@ constexpr int kTileRows = 128;
 
 /// Most rows for the kernel for few rows. With so many, eight experts have four rows each: what they reread of `a` is a quarter
 /// of the weights, which L2 still delivers. Beyond, tiles are enough blocks for all multiprocessors.
-constexpr int kFewRows = 32;
+constexpr int kSmallM = 32;
 
 /// The compute capability 9.0.
 constexpr int kHopper = 90;
@@ -61,7 +61,7 @@ struct GroupedGemmArgs {
   int num_sms;                        ///< multiprocessors to use
   int compute_capability;             ///< kHopper, or any other from 80 on
   const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
-  bool few_rows_kernel = true;        ///< false: few rows take the kernels of many too
+  bool small_m_kernel = true;         ///< false: few rows take the kernels of many too
   const void* bias = nullptr;  ///< bf16, one row for each expert, added before C is rounded. Forward only: others refuse it.
 };
 

@@ -1,6 +1,6 @@
-#include "kernels/grouped_gemm/few_rows.h"
 #include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/rows_launch.cuh"
+#include "kernels/grouped_gemm/small_m.h"
 
 namespace scatterlm::kernels {
 
@@ -13,7 +13,7 @@ void grouped_gemm_activation_fwd(const GroupedGemmArgs& args, Activation activat
   check_operand(kOp, "bias", args.bias, args.n);
   if (args.experts.num_rows == 0) return;
   if (!args.a_rows_R) throw KernelError("[grouped_gemm_activation_fwd] rows of a must be named by a_rows");
-  if (few_rows::take(args)) return few_rows::activation_fwd(args, activation, h, act, stream);
+  if (small_m::take(args)) return small_m::activation_fwd(args, activation, h, act, stream);
   if (args.compute_capability != kHopper) return portable::activation_fwd(args, activation, h, act, stream);
   with_activation(activation, [&](auto policy) {
     using Policy = decltype(policy);

@@ -2,7 +2,7 @@
 #pragma once
 #include "kernels/device/ptx.cuh"
 #include "kernels/device/shared_matrix.cuh"
-#include "kernels/grouped_gemm/schedule.h"
+#include "kernels/grouped_gemm/tile_scheduler.h"
 
 namespace scatterlm::kernels {
 

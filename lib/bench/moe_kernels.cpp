@@ -6,7 +6,7 @@
 
 #include "lib/bench/launch_gpu.h"
 #include "lib/bench/plain.h"
-#include "lib/config/choices.h"
+#include "lib/config/enums.h"
 #include "lib/ops/activation.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/config/choices.h"
+#include "lib/config/enums.h"
 #include "lib/config/model_config.h"
 
 namespace scatterlm {

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "lib/config/key_aliases.h"
 #include "lib/config/load.h"
-#include "lib/config/spellings.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -25,7 +25,7 @@ std::string normalised(std::string_view name) {
 /// Edits from `name` to the last part of a key, or to what others call it.
 int64_t distance_to_key(const std::string& name, std::string_view key) {
   int64_t best = edit_distance(name, key);
-  for (const Spelling& spelling : kSpellings) {
+  for (const KeyAlias& spelling : kKeyAliases) {
     if (spelling.ours == key) best = std::min(best, edit_distance(name, spelling.other));
   }
   return best;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/config/choices.h"
+#include "lib/config/enums.h"
 
 namespace scatterlm {
 

@@ -40,7 +40,7 @@ int64_t first_position(const Context& context) { return context.cache ? context.
 }  // namespace
 
 QkNormLayer::QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim,
-                         double eps, Unit& unit)
+                         double eps, ParameterUnit& unit)
     : kind(kind), head_dim(head_dim), eps(eps) {
   const bool per_head = kind == QkNorm::kHead;
   query_weight = unit.param(name + ".q_norm.weight", {per_head ? head_dim : query_width}, Init::ones(), Decay::kNo);
@@ -53,7 +53,7 @@ at::Tensor QkNormLayer::apply(const at::Tensor& x, const at::Tensor& weight) con
 }
 
 GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps,
-                           InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope)
+                           InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope)
     : config(config), rope(std::move(rope)) {
   const int64_t query = config.num_attention_heads * config.head_dim, key = config.num_key_value_heads * config.head_dim;
   qkv_weight = unit.param(name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(init.normal), Decay::kYes);
@@ -81,7 +81,8 @@ at::Tensor GqaAttention::forward(const at::Tensor& x_BSD, Context& context) {
 }
 
 MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
-                           double norm_eps, InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device)
+                           double norm_eps, InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope,
+                           at::Device device)
     : config(config),
       rope(std::move(rope)),
       router(without_rounding(router_config), name + ".router", config.num_experts, config.num_experts_per_tok, hidden,

@@ -7,7 +7,7 @@
 #include "lib/nn/context.h"
 #include "lib/nn/rope_table.h"
 #include "lib/nn/router.h"
-#include "lib/nn/unit.h"
+#include "lib/parallel/parameter_unit.h"
 
 namespace scatterlm::nn {
 
@@ -20,7 +20,7 @@ struct InitScale {
 /// RMSNorm of queries and keys before the rotary embedding: over each head, or over the whole projection.
 struct QkNormLayer {
   QkNormLayer(QkNorm kind, const std::string& name, int64_t query_width, int64_t key_width, int64_t head_dim, double eps,
-              Unit& unit);
+              ParameterUnit& unit);
   /// x [..., heads * P] of queries or keys -> same shape.
   at::Tensor query(const at::Tensor& x) const { return apply(x, query_weight); }
   at::Tensor key(const at::Tensor& x) const { return apply(x, key_weight); }
@@ -37,7 +37,7 @@ struct QkNormLayer {
 /// Grouped-query attention. Ainslie et al., arXiv 2305.13245.
 struct GqaAttention {
   GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps, InitScale init,
-               Unit& unit, std::shared_ptr<RopeTable> rope);
+               ParameterUnit& unit, std::shared_ptr<RopeTable> rope);
   /// x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 
@@ -53,7 +53,7 @@ struct GqaAttention {
 /// both. Zhang et al., arXiv 2210.05144; Shen et al., 2404.07413.
 struct MoaAttention {
   MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
-               double norm_eps, InitScale init, Unit& unit, std::shared_ptr<RopeTable> rope, at::Device device);
+               double norm_eps, InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope, at::Device device);
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 
   MoaConfig config;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "lib/dist/comm.h"
+#include "lib/distributed/comm.h"
 #include "lib/ops/router.h"
 
 namespace scatterlm::nn {

@@ -13,7 +13,8 @@ int64_t up_rows(Activation activation, int64_t width) { return is_gated(activati
 
 }  // namespace
 
-DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit)
+DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init,
+                   ParameterUnit& unit)
     : activation(activation) {
   up_weight =
       unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
@@ -25,7 +26,7 @@ at::Tensor DenseMlp::forward(const at::Tensor& x) const {
 }
 
 MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,
-               InitScale init, Unit& unit, at::Device device)
+               InitScale init, ParameterUnit& unit, at::Device device)
     : config(config),
       router(router_config, name + ".router", config.num_experts, config.num_experts_per_tok, hidden, init.normal, unit,
              device) {

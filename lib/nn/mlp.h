@@ -6,13 +6,13 @@
 #include "lib/nn/attention.h"
 #include "lib/nn/context.h"
 #include "lib/nn/router.h"
-#include "lib/nn/unit.h"
+#include "lib/parallel/parameter_unit.h"
 
 namespace scatterlm::nn {
 
 /// W_down act(W_up x). Gated activations have gate rows first in W_up.
 struct DenseMlp {
-  DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, Unit& unit);
+  DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init, ParameterUnit& unit);
   at::Tensor forward(const at::Tensor& x) const;
 
   Activation activation;
@@ -23,7 +23,7 @@ struct DenseMlp {
 /// ScatterMoE MLP: routed experts and, if configured, one shared expert that sees every token.
 struct MoeMlp {
   MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden, InitScale init,
-         Unit& unit, at::Device device);
+         ParameterUnit& unit, at::Device device);
   /// x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 

@@ -35,7 +35,9 @@ Model::Model(const ModelConfig& config, at::TensorOptions options, Comm& comm, D
   for (auto& unit : units_) unit->allocate(comm);
 }
 
-Unit& Model::add_unit(const std::string& name) { return *units_.emplace_back(std::make_unique<Unit>(name, options_)); }
+ParameterUnit& Model::add_unit(const std::string& name) {
+  return *units_.emplace_back(std::make_unique<ParameterUnit>(name, options_));
+}
 
 std::unique_ptr<DecoderLayer> Model::make_layer(int64_t index, LayerKind kind) {
   const auto name = fmt::format("layers.{}", index);

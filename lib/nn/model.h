@@ -32,7 +32,7 @@ class Model {
   at::Tensor logits(const at::Tensor& hidden_ND) const;
 
   const ModelConfig& config() const { return config_; }
-  const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  const std::vector<std::unique_ptr<ParameterUnit>>& units() const { return units_; }
   /// Routers in layer order; of one layer, attention before MLP.
   const std::vector<Router*>& routers() const { return routers_; }
   /// Statistics of the routers start from zero.
@@ -41,13 +41,13 @@ class Model {
   int64_t num_parameters() const;
 
  private:
-  Unit& add_unit(const std::string& name);
+  ParameterUnit& add_unit(const std::string& name);
   std::unique_ptr<DecoderLayer> make_layer(int64_t index, LayerKind kind);
 
   ModelConfig config_;
   at::TensorOptions options_;
   std::shared_ptr<RopeTable> gqa_rope_, moa_rope_;
-  std::vector<std::unique_ptr<Unit>> units_;           // embedding, layers, head
+  std::vector<std::unique_ptr<ParameterUnit>> units_;  // embedding, layers, head
   at::Tensor embedding_;                               ///< [V, D]
   at::Tensor norm_weight_;                             ///< [D]
   at::Tensor head_;                                    ///< [V, D], the embedding itself if tied

@@ -14,7 +14,7 @@ at::Tensor changes(const at::Tensor& counts_E, const ops::Routing& rounded) {
 }  // namespace
 
 Router::Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std,
-               Unit& unit, at::Device device)
+               ParameterUnit& unit, at::Device device)
     : config(config), name(std::move(name)), num_experts(num_experts) {
   options = {.num_experts_per_tok = top_k,
              .score = config.score,

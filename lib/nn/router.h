@@ -3,16 +3,16 @@
 
 #include "lib/config/config.h"
 #include "lib/nn/context.h"
-#include "lib/nn/unit.h"
 #include "lib/ops/router.h"
 #include "lib/ops/routing.h"
+#include "lib/parallel/parameter_unit.h"
 
 namespace scatterlm::nn {
 
 /// Router of one expert layer with its losses, its balancing bias and its statistics over the current optimiser step.
 struct Router {
   Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std,
-         Unit& unit, at::Device device);
+         ParameterUnit& unit, at::Device device);
 
   struct Output {
     at::Tensor gates;  ///< [T, K], or [R] of rounded routing

@@ -2,7 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include "lib/config/choices.h"
+#include "lib/config/enums.h"
 
 namespace scatterlm::ops {
 

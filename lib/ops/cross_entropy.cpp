@@ -4,11 +4,11 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/device.h"
 #include "lib/ops/gemm.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 
 #ifdef SCATTERLM_KERNELS
 #include "kernels/cross_entropy.h"
@@ -98,7 +98,7 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
                             const at::Tensor& target_T, bool needs_grad) {
     const int64_t tokens = h_TD.size(0), chunk = chunk_tokens(weight_VD);
     const auto dtype = h_TD.scalar_type();
-    auto losses_T = at::empty({tokens}, h_TD.options().dtype(wide_type(h_TD)));
+    auto losses_T = at::empty({tokens}, h_TD.options().dtype(accumulate_type(h_TD)));
     at::Tensor dh_TD, dweight_VD;
     if (needs_grad) {
       dh_TD = at::empty_like(h_TD);
@@ -148,7 +148,7 @@ void check(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor
 }  // namespace
 
 at::Tensor ref::linear_cross_entropy(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T) {
-  const auto wide = wide_type(h_TD);
+  const auto wide = accumulate_type(h_TD);
   const auto log_probs = at::log_softmax(at::mm(h_TD.to(wide), weight_VD.to(wide).t()), 1);
   return -log_probs.gather(1, target_T.unsqueeze(1)).sum();
 }

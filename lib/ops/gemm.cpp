@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "lib/ops/wide_type.h"
+#include "lib/ops/accumulate_type.h"
 
 namespace at::native {
 /// out = alpha a b + beta out by oneDNN. LibTorch exports it without a header; weak, so that a LibTorch without it still links.
@@ -43,7 +43,7 @@ void gemm_add(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor wide_gemm(const at::Tensor& a, const at::Tensor& b) {
-  const auto wide = wide_type(a);
+  const auto wide = accumulate_type(a);
   if (a.is_cuda() && a.scalar_type() == b.scalar_type() && a.scalar_type() != wide) return at::mm(a, b, wide);
   auto out = at::empty({a.size(0), b.size(1)}, a.options().dtype(wide));
   gemm(out, a.to(wide), b.to(wide));

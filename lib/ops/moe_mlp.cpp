@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/expert_bias.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
 #include "lib/ops/moe_mlp_kernels.h"
 #include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -77,7 +77,7 @@ void check(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, c
   } else if (gates.dim() != 2 || gates.size(0) != routing.num_tokens || gates.size(1) != routing.top_k) {
     fail("[moe_mlp] gates must be [T={}, K={}], got {}", routing.num_tokens, routing.top_k, shape_of(gates));
   }
-  if (gates.scalar_type() != wide_type(x_TD))
+  if (gates.scalar_type() != accumulate_type(x_TD))
     fail("[moe_mlp] gates must be float32 (float64 where x is), got {}", c10::toString(gates.scalar_type()));
   if (w1.scalar_type() != x_TD.scalar_type() || w2.scalar_type() != x_TD.scalar_type())
     fail("[moe_mlp] weights must be {} as x, got {} and {}", c10::toString(x_TD.scalar_type()), c10::toString(w1.scalar_type()),

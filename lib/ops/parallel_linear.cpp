@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
 #include "lib/ops/parallel_linear_kernels.h"
 #include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -85,7 +85,7 @@ void check(const at::Tensor& x, const at::Tensor& weight, const Routing& routing
   if (out_order != RowOrder::kToken) fail("[parallel_linear] gates need a result in token order");
   if (gates_TK->dim() != 2 || gates_TK->size(0) != tokens || gates_TK->size(1) != routing.top_k)
     fail("[parallel_linear] gates must be [T={}, K={}], got {}", tokens, routing.top_k, shape_of(*gates_TK));
-  if (gates_TK->scalar_type() != wide_type(x))
+  if (gates_TK->scalar_type() != accumulate_type(x))
     fail("[parallel_linear] gates must be float32 (float64 where x is), got {}", c10::toString(gates_TK->scalar_type()));
 }
 

@@ -5,7 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/gated_rows.h"
+#include "kernels/gate_bwd.h"
 #include "lib/ops/expert_gemms.h"
 #include "lib/ops/gather_sum.h"
 
@@ -66,18 +66,18 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
     if (gated) {
       dgates_TK = at::empty_like(gates_TK);
       const auto da = std::exchange(dx, at::empty_like(dx)), x_gated = at::empty_like(dx);
-      kernels::gated_rows_bwd({.da = da.const_data_ptr(),
-                               .x = x.const_data_ptr(),
-                               .x_rows_R = lists.in,
-                               .sorted_R = lists.slots,
-                               .gates = gates_TK.const_data_ptr<float>(),
-                               .dx = dx.mutable_data_ptr(),
-                               .dx_rows_R = lists.shared ? nullptr : lists.in,
-                               .x_gated = x_gated.mutable_data_ptr(),
-                               .dgates = dgates_TK.mutable_data_ptr<float>(),
-                               .num_rows = rows,
-                               .n = dx.size(1)},
-                              gemms.stream);
+      kernels::gate_bwd({.da = da.const_data_ptr(),
+                         .x = x.const_data_ptr(),
+                         .x_rows_R = lists.in,
+                         .sorted_R = lists.slots,
+                         .gates = gates_TK.const_data_ptr<float>(),
+                         .dx = dx.mutable_data_ptr(),
+                         .dx_rows_R = lists.shared ? nullptr : lists.in,
+                         .x_gated = x_gated.mutable_data_ptr(),
+                         .dgates = dgates_TK.mutable_data_ptr<float>(),
+                         .num_rows = rows,
+                         .n = dx.size(1)},
+                        gemms.stream);
       dweight =
           gemms.weight_gradient(weight, {.a = dout.const_data_ptr(), .a_rows_R = lists.out, .b = x_gated.const_data_ptr()});
     } else {

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -63,7 +63,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
     auto y = at::empty_like(x);
-    auto rstd_N = at::empty({x.size(0)}, x.options().dtype(wide_type(x)));
+    auto rstd_N = at::empty({x.size(0)}, x.options().dtype(accumulate_type(x)));
     dispatch_float(x, "rms_norm", [&](auto zero) { norm_fwd<decltype(zero)>(x, weight, eps, y, rstd_N); });
     ctx->save_for_backward({x, weight, rstd_N});
     return y;
@@ -83,7 +83,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
 }  // namespace
 
 at::Tensor ref::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const auto wide = x.to(wide_type(x));
+  const auto wide = x.to(accumulate_type(x));
   return (wide * at::rsqrt(wide.square().mean(-1, true) + eps)).to(x.scalar_type()) * weight;
 }
 

@@ -4,10 +4,10 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/cpu_loops.h"
 #include "lib/ops/device.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 
 #ifdef SCATTERLM_KERNELS
 #include "kernels/rope.h"
@@ -128,7 +128,7 @@ at::Tensor ref::rope(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
   table_shape[1] = x.size(1);
   table_shape.back() = x.size(-1) / 2;
   const auto c = cos.view(table_shape), s = sin.view(table_shape);
-  const auto halves = x.to(wide_type(x)).chunk(2, -1);
+  const auto halves = x.to(accumulate_type(x)).chunk(2, -1);
   return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1).to(x.scalar_type());
 }
 

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "lib/ops/accumulate_type.h"
 #include "lib/ops/gemm.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/shape.h"
-#include "lib/ops/wide_type.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -79,7 +79,7 @@ RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::T
 
 RouterOutput ref::router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                          const RouterOptions& options) {
-  const auto wide = wide_type(x_TD);
+  const auto wide = accumulate_type(x_TD);
   return plain_scores(at::linear(x_TD.to(wide), weight_ED.to(wide)), bias_E, options);
 }
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "lib/config/choices.h"
+#include "lib/config/enums.h"
 
 namespace scatterlm::ops {
 

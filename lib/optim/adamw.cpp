@@ -7,7 +7,7 @@
 
 namespace scatterlm {
 
-AdamW::AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<Unit>>& units, Comm& comm, bool share)
+AdamW::AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm, bool share)
     : config_(config), comm_(comm), share_(share) {
   const auto dtype = config.state_dtype == StateDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
   for (const auto& unit : units) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/config/config.h"
-#include "lib/nn/unit.h"
+#include "lib/parallel/parameter_unit.h"
 
 namespace scatterlm {
 
@@ -15,7 +15,7 @@ class AdamW {
  public:
   /// State of the elements begin .. end-1 of a unit, flat: this rank's slice, or all of them where ranks share nothing.
   struct Shard {
-    Unit* unit;
+    ParameterUnit* unit;
     int64_t begin, end;
     at::Tensor weights;     ///< fp32 master copy; the unit's own parameters where those have the state's dtype
     at::Tensor exp_avg;     ///< first moment
@@ -23,7 +23,7 @@ class AdamW {
   };
 
   /// Everything is zero until initialise() or a checkpoint. `share`: each rank keeps the state of its slices alone.
-  AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<Unit>>& units, Comm& comm, bool share);
+  AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm, bool share);
 
   /// Weights of an untrained model, in full precision, and the parameters of all ranks with them.
   void initialise(int64_t seed);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/config/config.h"
-#include "lib/train/numerics.h"
+#include "lib/train/execution_setup.h"
 
 namespace scatterlm {
 
@@ -13,7 +13,7 @@ namespace scatterlm {
 struct Side {
   std::string path;  ///< of its configuration
   Config config;
-  Numerics numerics;
+  ExecutionSetup numerics;
   double peak_gib = 0;           ///< tensors: weights, gradients, optimiser state and the activations of a step
   std::vector<double> block_ms;  ///< mean of a step, per block; blocks of the same index were measured one after the other
 };

@@ -14,7 +14,7 @@
 
 namespace scatterlm {
 
-std::optional<PeakFlops> peak_of(const Numerics& numerics) {
+std::optional<PeakFlops> peak_of(const ExecutionSetup& numerics) {
   if (!numerics.device.is_cuda() || numerics.dtype != at::kBFloat16) return std::nullopt;
   return peak_bfloat16(gpus().at(static_cast<size_t>(numerics.device.index())).name);
 }
@@ -26,7 +26,7 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
                      format_duration(seconds), run_dir);
 }
 
-Report::Report(std::string run_dir, const Config& config, const Numerics& numerics, int64_t resume_step, std::FILE* out)
+Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step, std::FILE* out)
     : run_dir_(std::move(run_dir)),
       device_(numerics.device),
       tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),

@@ -9,15 +9,15 @@
 #include "lib/report/console.h"
 #include "lib/report/metrics.h"
 #include "lib/report/tensorboard.h"
+#include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
-#include "lib/train/numerics.h"
 #include "lib/train/step_report.h"
 #include "lib/train/tracer.h"
 
 namespace scatterlm {
 
 /// What MFU is a share of; none on a CPU, in float32 and on an unknown GPU.
-std::optional<PeakFlops> peak_of(const Numerics& numerics);
+std::optional<PeakFlops> peak_of(const ExecutionSetup& numerics);
 
 /// "done 610/610 | 2.5M tokens | loss 2.3012 | validation 2.0513 | mem 0.9 GiB | 1m52s | runs/quickstart"
 std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir);
@@ -25,7 +25,8 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
 class Report {
  public:
   /// In a folder that is there. What was reported there of steps after resume_step is forgotten: the run takes them again.
-  Report(std::string run_dir, const Config& config, const Numerics& numerics, int64_t resume_step, std::FILE* out = stdout);
+  Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step,
+         std::FILE* out = stdout);
 
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
   void step(StepReport report);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lib/config/config.h"
-#include "lib/dist/comm.h"
+#include "lib/distributed/comm.h"
 #include "lib/io/checkpoint.h"
 #include "lib/nn/model.h"
 #include "lib/optim/adamw.h"

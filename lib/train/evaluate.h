@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "lib/data/loader.h"
-#include "lib/dist/comm.h"
+#include "lib/distributed/comm.h"
 #include "lib/nn/model.h"
 
 namespace scatterlm {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/dist/comm.h"
+#include "lib/distributed/comm.h"
 
 namespace scatterlm {
 

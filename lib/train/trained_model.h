@@ -4,7 +4,7 @@
 
 #include "lib/config/config.h"
 #include "lib/nn/model.h"
-#include "lib/train/numerics.h"
+#include "lib/train/execution_setup.h"
 
 namespace scatterlm {
 
@@ -12,7 +12,7 @@ namespace scatterlm {
 struct TrainedModel {
   std::string checkpoint;  ///< folder it came from
   Config config;           ///< as it was trained
-  Numerics numerics;
+  ExecutionSetup numerics;
   std::unique_ptr<nn::Model> model;
 };
 

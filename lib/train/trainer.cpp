@@ -7,7 +7,7 @@
 
 #include "lib/config/load.h"
 #include "lib/ops/token_rounding.h"
-#include "lib/optim/schedule.h"
+#include "lib/optim/lr_schedule.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {

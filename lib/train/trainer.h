@@ -10,10 +10,10 @@
 
 #include "lib/config/config.h"
 #include "lib/data/loader.h"
-#include "lib/dist/comm.h"
+#include "lib/distributed/comm.h"
 #include "lib/nn/model.h"
 #include "lib/optim/adamw.h"
-#include "lib/optim/gradients.h"
+#include "lib/parallel/gradient_reducer.h"
 #include "lib/train/step_report.h"
 
 namespace scatterlm {
@@ -54,7 +54,7 @@ class Trainer {
   nn::Model& model_;
   AdamW& optimizer_;
   Loader& loader_;
-  Gradients gradients_;
+  GradientReducer gradients_;
   int64_t total_steps_;
   int64_t steps_ = 0;
   at::Tensor loss_;       ///< [1] fp64: mean cross-entropy of the last step

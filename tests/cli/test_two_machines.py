@@ -1,5 +1,5 @@
 """A launcher on each of two machines. CPU ranks work on one alone, so both are this machine, which the launchers do not know; how ranks
-of different machines watch each other is in tests/dist/bridge_test.cpp."""
+of different machines watch each other is in tests/distributed/bridge_test.cpp."""
 import os
 import pathlib
 import re

@@ -36,7 +36,7 @@ std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs&
   const Buffer<int32_t> rows(in.rows);
   const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
   GroupedGemmArgs args{device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability};
-  args.few_rows_kernel = false;
+  args.small_m_kernel = false;
   if (!bias.empty()) args.bias = bias_EN.data();
   gemm(args, c.data(), nullptr);
   REQUIRE(device.is_as_before(experts));
@@ -86,7 +86,7 @@ TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
   const Buffer<int32_t> a_rows(in.rows), c_rows(places);
   GroupedGemmArgs args{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3, capability};
   args.c_rows_R = c_rows.data();
-  args.few_rows_kernel = false;
+  args.small_m_kernel = false;
   (transposed ? grouped_gemm_dgrad : grouped_gemm_fwd)(args, c.data(), nullptr);
 
   const auto product = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);

@@ -35,7 +35,7 @@ def test_a_violation_is_found(tmp_path, path, line, finding):
 
 @pytest.mark.parametrize("path, line", [
     ("lib/ops/a.cpp", '#include "kernels/gather_sum.h"'),
-    ("lib/optim/a.cpp", '#include "lib/nn/unit.h"'),
+    ("lib/optim/a.cpp", '#include "lib/parallel/parameter_unit.h"'),
     ("lib/nn/a.cpp", '#include "lib/nn/attention.h"'),
     ("lib/nn/a.cpp", "#include <torch/torch.h>"),
     ("app/train.cpp", '#include "lib/report/report.h"'),

@@ -12,7 +12,7 @@ namespace {
 
 struct Fixture {
   explicit Fixture(at::ScalarType dtype = at::kFloat) {
-    auto& unit = *units.emplace_back(std::make_unique<Unit>("layer", dtype));
+    auto& unit = *units.emplace_back(std::make_unique<ParameterUnit>("layer", dtype));
     unit.param("up", {6, 30}, Init::normal(1), Decay::kYes);
     unit.param("norm", {9}, Init::ones(), Decay::kNo);
     unit.allocate(*comm);
@@ -24,12 +24,12 @@ struct Fixture {
     return made;
   }
   std::vector<at::Tensor> grads() { return {unit().flat_grads()}; }
-  Unit& unit() { return *units.front(); }
+  ParameterUnit& unit() { return *units.front(); }
   at::Tensor up() { return unit().params()[0].tensor.detach(); }
   at::Tensor norm() { return unit().params()[1].tensor.detach(); }
 
   std::unique_ptr<Comm> comm = make_single_comm();
-  std::vector<std::unique_ptr<Unit>> units;
+  std::vector<std::unique_ptr<ParameterUnit>> units;
 };
 
 at::Tensor flag(double value) { return at::full({1}, value, at::kFloat); }

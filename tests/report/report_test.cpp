@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const Numerics kCpu{.device = at::kCPU, .dtype = at::kFloat, .deterministic = true};
+const ExecutionSetup kCpu{.device = at::kCPU, .dtype = at::kFloat, .deterministic = true};
 
 /// A run folder and a console that vanish with the test.
 struct Run {

@@ -6,7 +6,7 @@
 #include "kernels/device/launch.cuh"
 #include "kernels/grouped_gemm/portable/launch.h"
 #include "kernels/grouped_gemm/portable/multiply.cuh"
-#include "kernels/grouped_gemm/schedule.h"
+#include "kernels/grouped_gemm/tile_scheduler.h"
 
 namespace scatterlm::kernels::portable {
 

@@ -1,0 +1,52 @@
+// Eight neighbouring elements of a matrix as fp32: one access of 16 bytes for bf16, two for fp32.
+#pragma once
+#include "kernels/data_type.h"
+#include "kernels/device/ptx.cuh"
+
+namespace scatterlm::kernels {
+
+constexpr int kVec8 = 8;
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+__device__ __forceinline__ void load_vec8(const Bf16* from, float (&x)[kVec8]) {
+  const uint4 packed = *reinterpret_cast<const uint4*>(from);
+  const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = low_bf16(pairs[i]);
+    x[2 * i + 1] = high_bf16(pairs[i]);
+  }
+}
+__device__ __forceinline__ void load_vec8(const float* from, float (&x)[kVec8]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint4 four = reinterpret_cast<const uint4*>(from)[i];
+    x[4 * i] = float_of_bits(four.x);
+    x[4 * i + 1] = float_of_bits(four.y);
+    x[4 * i + 2] = float_of_bits(four.z);
+    x[4 * i + 3] = float_of_bits(four.w);
+  }
+}
+
+__device__ __forceinline__ void store_vec8(Bf16* to, const float (&x)[kVec8]) {
+  *reinterpret_cast<uint4*>(to) =
+      uint4{pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])};
+}
+__device__ __forceinline__ void store_vec8(float* to, const float (&x)[kVec8]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    reinterpret_cast<uint4*>(to)[i] =
+        uint4{float_bits(x[4 * i]), float_bits(x[4 * i + 1]), float_bits(x[4 * i + 2]), float_bits(x[4 * i + 3])};
+}
+
+/// visit(an element of the type).
+template <class Visit>
+void with_type(DataType type, Visit&& visit) {
+  if (type == DataType::kBf16) return visit(Bf16{});
+  visit(float{});
+}
+
+}  // namespace scatterlm::kernels

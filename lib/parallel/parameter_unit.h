@@ -1,0 +1,91 @@
+// Parameters in flat buffers. A unit is what is reduced, updated, gathered and saved together: one layer, the embedding, or the
+// head.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/distributed/comm.h"
+
+namespace scatterlm {
+
+/// Initial values of one tensor: normal with this deviation, or constant.
+struct Init {
+  float std = 0;
+  float constant = 0;
+  static Init normal(double std) { return {static_cast<float>(std), 0}; }
+  static Init ones() { return {0, 1}; }
+  static Init zeros() { return {}; }
+};
+
+enum class Decay { kNo, kYes };
+
+/// A tensor inside a unit.
+struct Param {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t numel = 0;
+  Init init;
+  Decay decay = Decay::kYes;
+  int64_t offset = 0;  ///< first element in the flat buffer
+  at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients while there are any
+};
+
+/// One flat parameter buffer and, while training, one flat fp32 gradient buffer. Tensors with weight decay come first, so that
+/// the optimiser sees at most two ranges; each tensor starts at a multiple of 64 elements. Every rank has a slice of the unit,
+/// as long as those of the others and a multiple of 16 elements, so that an element is computed alike in every sharing.
+class ParameterUnit {
+ public:
+  ParameterUnit(std::string name, at::TensorOptions options) : name_(std::move(name)), options_(options) {}
+
+  /// Declares a tensor. It has storage after allocate().
+  at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay);
+
+  /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
+  void allocate(Comm& comm);
+
+  /// From now on gradients add up in `flat`, or, if it is not defined, nowhere.
+  void attach_grads(at::Tensor flat);
+  /// A buffer for that: zeros, fp32 (fp64 for fp64 parameters).
+  at::Tensor make_grads() const;
+  at::TensorOptions grad_options() const;
+
+  const std::string& name() const { return name_; }
+  const std::vector<Param>& params() const { return params_; }
+  at::Tensor flat_params() const { return flat_params_; }
+  at::Tensor flat_grads() const { return flat_grads_; }
+  int64_t size() const { return flat_params_.numel(); }
+
+  /// This rank's slice of the flat buffers.
+  int64_t slice_begin() const { return slice_begin_; }
+  int64_t slice_end() const { return slice_end_; }
+  at::Tensor own_slice(const at::Tensor& flat) const { return flat.narrow(0, slice_begin_, slice_end_ - slice_begin_); }
+
+  /// Every rank's slice of the parameters to all ranks. It may go on meanwhile: who reads parameters calls wait_params()
+  /// before.
+  void gather_params(Comm& comm);
+  void wait_params();
+
+  /// Elements before this one belong to tensors with weight decay.
+  int64_t decay_end() const { return decay_end_; }
+
+  /// Initial values of flat elements begin..end-1 in fp32; a function of (seed, tensor names) alone.
+  at::Tensor initial_values(int64_t seed, int64_t begin, int64_t end) const;
+
+ private:
+  std::string name_;
+  at::TensorOptions options_;
+  std::vector<Param> params_;
+  at::Tensor flat_params_, flat_grads_;
+  int64_t slice_begin_ = 0, slice_end_ = 0, decay_end_ = 0;
+  struct Gathering {
+    Comm* comm;
+    CollectiveHandle ticket;
+  };
+  std::optional<Gathering> gathering_;
+};
+
+}  // namespace scatterlm

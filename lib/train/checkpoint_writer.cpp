@@ -1,0 +1,124 @@
+#include "lib/train/checkpoint_writer.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "lib/util/error.h"
+#include "lib/util/log/log.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model,
+                                   AdamW& optimizer, Comm& comm)
+    : run_dir_(std::move(run_dir)), config_(config), trainer_(trainer), model_(model), optimizer_(optimizer), comm_(comm) {}
+
+void CheckpointWriter::save() {
+  const auto start = Clock::now();
+  finish();
+  if (config_.checkpoint.async) {
+    begin();
+  } else {
+    save_training(run_dir_, config_, trainer_, model_, optimizer_, comm_);
+  }
+  stall_ms_ += ms_since(start);
+}
+
+void CheckpointWriter::begin() {
+  const auto start = Clock::now();
+  auto snapshot = training_snapshot(config_, trainer_, model_, optimizer_, comm_);
+  const auto copied = copy_to_host(snapshot.slices);
+  const double stall_ms = ms_since(start);
+  step_ = trainer_.steps();
+  busy_ = true;
+  std::packaged_task<void(std::stop_token)> write(
+      [this, snapshot = std::move(snapshot), copied, stall_ms](std::stop_token stop) {
+        const auto device = model_.device();
+        c10::impl::VirtualGuardImpl(device.type()).setDevice(device);  // or a call to CUDA would take up memory on GPU 0
+        const auto begun = Clock::now();
+        if (copied) copied->synchronize();
+        const auto meet = [&] {
+          busy_ = false;
+          comm_.background_barrier(stop);
+          busy_ = true;
+        };
+        const auto path = write_snapshot(run_dir_, config_.checkpoint, snapshot, {comm_.rank(), comm_.world(), meet});
+        log_info(fmt::format("{}: saved in {} beside the training, which stood still for {:.0f} ms", path,
+                             format_duration(ms_since(begun) / 1000), stall_ms));
+      });
+  written_ = write.get_future();
+  under_way_ = true;
+  writer_ = std::jthread(std::move(write));
+}
+
+std::shared_ptr<c10::Event> CheckpointWriter::copy_to_host(std::vector<TensorSlice>& slices) {
+  const auto device = model_.device();
+  const bool first = host_.empty();
+  const auto copy_all = [&](bool beside) {
+    for (size_t i = 0; i < slices.size(); ++i) {
+      auto& data = slices[i].data;
+      if (first) host_.push_back(at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(beside)));
+      host_[i].copy_(data, /*non_blocking=*/beside);
+      data = host_[i];
+    }
+  };
+  if (device.is_cpu()) {
+    copy_all(false);
+    return nullptr;
+  }
+  // The host has just read from the device whether the state is finite, so all that made it is done.
+  const c10::impl::VirtualGuardImpl backend(device.type());
+  const c10::StreamGuard guard(backend.getStreamFromGlobalPool(device));
+  copy_all(true);
+  auto copied = std::make_shared<c10::Event>(device.type());
+  copied->record(backend.getStream(device));
+  optimizer_.wait_before_step(copied);
+  return copied;
+}
+
+void CheckpointWriter::check() {
+  if (written_.valid() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) written_.get();
+}
+
+CheckpointWriter::Progress CheckpointWriter::progress() {
+  check();
+  const bool pending = written_.valid(), busy = pending && busy_;
+  auto votes = at::tensor({static_cast<int64_t>(pending), static_cast<int64_t>(busy)}).to(model_.device());
+  comm_.all_reduce(votes);
+  votes = votes.cpu();
+  return {votes[0].item<int64_t>() == 0, busy && votes[1].item<int64_t>() < comm_.world()};
+}
+
+void CheckpointWriter::finish() {
+  if (!under_way_) return;
+  // By collectives, not by waiting for the thread: a rank that stops meanwhile is noticed.
+  auto in_time = Clock::now();  // when this rank last was no later than the others
+  for (auto now = progress(); !now.all_done; now = progress()) {
+    if (!now.late) in_time = Clock::now();
+    if (ms_since(in_time) > 1000 * config_.parallel.timeout_s) give_up();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  under_way_ = false;
+}
+
+void CheckpointWriter::give_up() {
+  log_error(fmt::format(
+      "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
+      comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s));
+  comm_.tell_failure();
+  std::fflush(nullptr);
+  _exit(kExitFailure);
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,203 @@
+#include "lib/parallel/gradient_reducer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+/// Rank 0 of two whose other rank has the same gradients; notes what is called. Reads and writes of a reduce-scatter come as
+/// late as they may.
+struct Twin final : Comm {
+  int64_t rank() const override { return 0; }
+  int64_t world() const override { return 2; }
+  std::string transport() const override { return "nothing"; }
+  void all_reduce(at::Tensor tensor) override { tensor *= 2; }
+  void broadcast(at::Tensor) override {}
+  void barrier() override {}
+  void background_barrier(std::stop_token) override {}
+  bool any(bool yes) override { return yes; }
+  CollectiveHandle reduce_scatter(const at::Tensor& full, at::Tensor part) override {
+    REQUIRE(part.scalar_type() == full.scalar_type());
+    calls.push_back(fmt::format("reduce {}", full.numel()));
+    dtype = full.scalar_type();
+    under_way.insert({++last, {full, part}});
+    return last;
+  }
+  CollectiveHandle all_gather(at::Tensor full) override {
+    calls.push_back(fmt::format("gather {}", full.numel()));
+    const auto parts = full.view({2, -1});
+    parts[1].copy_(parts[0]);
+    return kGather;
+  }
+  void wait(CollectiveHandle ticket) override {
+    waits_for_gathers += ticket == kGather;
+    if (const auto found = under_way.extract(ticket)) {
+      const auto& [full, part] = found.mapped();
+      part.copy_(2 * full.view({2, -1})[0]);
+    }
+  }
+  static constexpr CollectiveHandle kGather = 1 << 20;
+  CollectiveHandle last = 0;
+  std::map<CollectiveHandle, std::pair<at::Tensor, at::Tensor>> under_way;
+  int waits_for_gathers = 0;
+  std::vector<std::string> calls;
+  at::ScalarType dtype = at::kFloat;
+};
+
+struct Fixture {
+  explicit Fixture(Comm& comm, const std::vector<int64_t>& numels = {256, 512}) {
+    for (const int64_t numel : numels) {
+      auto& unit = *units.emplace_back(std::make_unique<ParameterUnit>("layer", at::kFloat));
+      unit.param("a", {numel}, Init::zeros(), Decay::kYes);
+      unit.allocate(comm);
+    }
+  }
+  at::Tensor param(size_t unit) { return units[unit]->params()[0].tensor; }
+  std::vector<std::unique_ptr<ParameterUnit>> units;
+};
+
+void backward(GradientReducer& gradients, const at::Tensor& loss, bool last) {
+  gradients.begin_micro_batch(last);
+  torch::autograd::backward({loss}, {});
+  gradients.end_micro_batch();
+}
+
+bool is_all(const at::Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); }
+
+using Calls = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a unit is reduced while the backward pass goes on, the last one first, once a step") {
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    GradientReducer gradients({.zero = zero}, f.units, comm);
+    Calls before_first_unit;
+    bool had_buffer = false;
+    auto first = f.param(0).sum();  // its backward comes last
+    first.register_hook([&](const at::Tensor&) {
+      before_first_unit = comm.calls;
+      had_buffer = f.units[0]->flat_grads().defined();
+    });
+    gradients.begin_step();
+    backward(gradients, first * 3 + (f.param(1) * 5).sum(), true);
+    REQUIRE(before_first_unit == Calls{"reduce 512"});
+    REQUIRE(had_buffer);
+    REQUIRE(std::count(comm.calls.begin(), comm.calls.end(), "reduce 256") == 1);
+    REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
+    REQUIRE(is_all(gradients.reduced()[1].narrow(0, 0, 256), 2 * 5));
+    REQUIRE(gradients.reduced()[1].numel() == (zero == 0 ? 512 : 256));
+  }
+}
+
+TEST_CASE("zero 0 gathers while the backward pass goes on, and waits for it at the end") {
+  Twin comm;
+  Fixture f(comm, {256, 512, 768, 1024});
+  GradientReducer gradients({.zero = 0}, f.units, comm);
+  auto first = f.param(0).sum();
+  Calls before_first_unit;
+  int waits = -1;
+  first.register_hook([&](const at::Tensor&) {
+    before_first_unit = comm.calls;
+    waits = comm.waits_for_gathers;
+  });
+  gradients.begin_step();
+  backward(gradients, first + f.param(1).sum() + f.param(2).sum() + f.param(3).sum(), true);
+  REQUIRE(before_first_unit == Calls{"reduce 1024", "reduce 768", "gather 1024", "reduce 512"});
+  REQUIRE(waits == 0);
+  REQUIRE(comm.waits_for_gathers == 4);
+}
+
+TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no buffer in between: sums are the same") {
+  const auto wire = GENERATE(ReduceDtype::kFloat32, ReduceDtype::kBfloat16);
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    GradientReducer gradients({.zero = zero, .reduce_dtype = wire}, f.units, comm);
+    for (int step = 1; step <= 2; step++) {
+      comm.calls.clear();
+      gradients.begin_step();
+      for (const int slope : {1, 8, 16}) backward(gradients, (f.param(0).sum() + f.param(1).sum()) * slope * step, slope == 16);
+      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 25 * step));
+      REQUIRE(comm.calls.size() == std::array<size_t, 3>{4, 2, 6}[static_cast<size_t>(zero)]);
+      REQUIRE(f.units[0]->flat_grads().defined() == (zero < 2));
+    }
+  }
+}
+
+TEST_CASE("units take two buffers in turn, in either wire type, and a gradient that comes early is kept") {
+  for (const auto wire : {ReduceDtype::kFloat32, ReduceDtype::kBfloat16}) {
+    Twin comm;
+    Fixture f(comm, {256, 512, 768, 1024, 512});
+    GradientReducer gradients({.zero = 2, .reduce_dtype = wire}, f.units, comm);
+    for (int step = 1; step <= 2; step++) {
+      gradients.begin_step();
+      auto loss = f.param(1).sum();
+      for (size_t unit = 2; unit < 5; ++unit) loss = loss + f.param(unit).sum() * static_cast<double>(unit);
+      backward(gradients, loss + f.param(0).sum() * 3, true);  // what comes last has its backward first
+      REQUIRE(comm.calls == Calls{"reduce 512", "reduce 1024", "reduce 768", "reduce 512", "reduce 256"});
+      REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2 * 3));
+      for (size_t unit = 1; unit < 5; ++unit) REQUIRE(is_all(gradients.reduced()[unit], 2.0 * static_cast<double>(unit)));
+      comm.calls.clear();
+    }
+  }
+}
+
+TEST_CASE("a parameter without a part in the loss has a gradient of zero, and does not keep its unit from being reduced") {
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    Fixture f(comm);
+    GradientReducer gradients({.zero = zero}, f.units, comm);
+    gradients.begin_step();
+    backward(gradients, f.param(0).sum(), true);
+    REQUIRE(comm.calls[0] == "reduce 512");
+    REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2));
+    REQUIRE(is_all(gradients.reduced()[1], 0));
+  }
+}
+
+TEST_CASE("reduce_dtype is what travels; one rank keeps full precision") {
+  Twin comm;
+  Fixture f(comm), alone(*make_single_comm());
+  const ParallelConfig config{.zero = 1, .reduce_dtype = ReduceDtype::kBfloat16};
+  GradientReducer gradients(config, f.units, comm);
+  gradients.begin_step();
+  backward(gradients, (f.param(0) * 1.001).sum(), true);
+  REQUIRE(comm.dtype == at::kBFloat16);
+  REQUIRE(is_all(gradients.reduced()[0], 2));
+  const auto single = make_single_comm();
+  GradientReducer unrounded(config, alone.units, *single);
+  unrounded.begin_step();
+  backward(unrounded, (alone.param(0) * 1.001).sum(), true);
+  REQUIRE(is_all(unrounded.reduced()[0], 1.001f));
+}
+
+TEST_CASE("the norm spans units and ranks") {
+  Twin comm;
+  Fixture f(comm);
+  GradientReducer gradients({}, f.units, comm);
+  gradients.begin_step();
+  backward(gradients, (f.param(0) * 0.25).sum() + f.param(1).sum(), true);
+  REQUIRE(std::abs(gradients.norm().item<double>() - std::sqrt(256 * 0.25 + 512 * 4)) < 1e-3);
+}
+
+TEST_CASE("after its end the units have neither hooks nor gradients") {
+  Twin comm;
+  Fixture f(comm);
+  for (const int64_t zero : {1, 2}) {
+    { const GradientReducer gradients({.zero = zero}, f.units, comm); }
+    torch::autograd::backward({f.param(0).sum()}, {});
+    REQUIRE_FALSE(f.units[0]->flat_grads().defined());
+    REQUIRE(comm.calls.empty());
+    f.param(0).mutable_grad() = at::Tensor();
+  }
+}
