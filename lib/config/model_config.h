@@ -1,6 +1,7 @@
 // Keys of `model`. config.h explains the visit lists.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,7 +92,7 @@ struct RouterConfig {
   RouterScore score = RouterScore::kSoftmax;
   bool topk_before_softmax = false;
   bool norm_topk_prob = true;
-  double routed_scaling_factor = 1.0;
+  std::optional<double> routed_scaling_factor;  // none: auto
   Balance balance = Balance::kAux;
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0.001;
@@ -106,11 +107,13 @@ struct RouterConfig {
     v.key("topk_before_softmax", topk_before_softmax,
           "choose on the logits, then softmax over the chosen (needs score: softmax)");
     v.key("norm_topk_prob", norm_topk_prob, "gates of one token sum to 1");
-    v.key("routed_scaling_factor", routed_scaling_factor, "factor on the gates", Range{0, 1000});
+    v.key("routed_scaling_factor", routed_scaling_factor,
+          "factor on the gates; auto: an untrained layer is as large as a dense one as wide as K experts", Range{0, 1000});
     v.key("balance", balance, "load balancing: Switch auxiliary loss, selection bias without a loss, or none");
-    v.key("aux_loss_coef", aux_loss_coef, "coefficient of the auxiliary loss, which is 1 at perfect balance (balance: aux)",
-          Range{0, 100});
-    v.key("z_loss_coef", z_loss_coef, "coefficient of the mean squared logsumexp of the router logits", Range{0, 100});
+    v.key("aux_loss_coef", aux_loss_coef,
+          "coefficient of the load balancing loss, a mean over routers, 1 at perfect balance (balance: aux)", Range{0, 100});
+    v.key("z_loss_coef", z_loss_coef,
+          "coefficient of the z-loss: squared logsumexp of router logits, mean over tokens and routers", Range{0, 100});
     v.key("bias_update_rate", bias_update_rate, "step of the selection bias after each optimiser step (balance: bias)",
           Range{0, 1});
     v.key("rounding", rounding, "token rounding of moe layers in training: rows of an expert to a multiple of 128");

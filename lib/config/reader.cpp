@@ -97,6 +97,12 @@ void read_value(const Setting& setting, const Range& range, double& field) {
   field = require_number<double>(setting, range, parse_double);
 }
 
+void read_value(const Setting& setting, const Range& range, std::optional<double>& field) {
+  const auto text = plain_text(setting.value);
+  field = text == "auto" ? std::nullopt : text ? parse_double(*text) : std::nullopt;
+  if (field ? *field < range.low || *field > range.high : text != "auto") fail_expected(setting, expected(field, range));
+}
+
 void read_value(const Setting& setting, const Range& range, std::string& field) {
   if (!setting.value.IsScalar()) fail_expected(setting, expected(field, range));
   field = setting.value.Scalar();

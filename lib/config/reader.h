@@ -10,6 +10,7 @@ namespace scatterlm {
 void read_value(const Setting& setting, const Range& range, bool& field);
 void read_value(const Setting& setting, const Range& range, int64_t& field);
 void read_value(const Setting& setting, const Range& range, double& field);
+void read_value(const Setting& setting, const Range& range, std::optional<double>& field);
 void read_value(const Setting& setting, const Range& range, std::string& field);
 void read_value(const Setting& setting, const Range& range, std::vector<double>& field);
 void read_value(const Setting& setting, const Range& range, std::vector<BlendEntry>& field);

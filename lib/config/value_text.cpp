@@ -20,6 +20,7 @@ std::string list_text(const std::vector<T>& values) {
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(int64_t value) { return std::to_string(value); }
 std::string value_text(double value) { return fmt::format("{}", value); }
+std::string value_text(std::optional<double> value) { return value ? value_text(*value) : "auto"; }
 
 std::string value_text(const std::string& value) {
   std::string text = "\"";
@@ -49,6 +50,7 @@ std::string value_text(const std::vector<BlendEntry>& value) {
 std::string expected(bool, const Range&) { return "true or false"; }
 std::string expected(int64_t, const Range& range) { return fmt::format("an integer from {} to {}", range.low, range.high); }
 std::string expected(double, const Range& range) { return fmt::format("a number from {} to {}", range.low, range.high); }
+std::string expected(std::optional<double>, const Range& range) { return "auto or " + expected(double{}, range); }
 std::string expected(const std::string&, const Range&) { return "text"; }
 std::string expected(const std::vector<double>&, const Range& range) {
   return fmt::format("a list of numbers from {} to {}", range.low, range.high);

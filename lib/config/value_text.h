@@ -1,6 +1,7 @@
 // Values as YAML (flow style, one line) and what a key allows, in words. One spelling for dump, help and errors.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,7 +13,8 @@ namespace scatterlm {
 
 std::string value_text(bool value);
 std::string value_text(int64_t value);
-std::string value_text(double value);  ///< shortest text that reads back to the same number
+std::string value_text(double value);                 ///< shortest text that reads back to the same number
+std::string value_text(std::optional<double> value);  ///< none is "auto"
 std::string value_text(const std::string& value);
 std::string value_text(const std::vector<double>& value);
 std::string value_text(const BlendEntry& value);  ///< a bare path where the weight is 1
@@ -26,6 +28,7 @@ std::string value_text(E value) {
 std::string expected(bool, const Range&);
 std::string expected(int64_t, const Range& range);
 std::string expected(double, const Range& range);
+std::string expected(std::optional<double>, const Range& range);
 std::string expected(const std::string&, const Range&);
 std::string expected(const std::vector<double>&, const Range& range);
 std::string expected(const std::vector<BlendEntry>&, const Range&);

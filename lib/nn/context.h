@@ -24,7 +24,8 @@ struct RouterStep {
   Comm& comm;
   double tokens_of_step;  ///< N: tokens of the step over all ranks and micro-batches
   double tokens_so_far;   ///< the same up to and including this micro-batch
-  at::Tensor loss = {};  ///< sum over routers of coefficient * auxiliary loss, for this micro-batch; undefined if there is none
+  at::Tensor loss = {};  ///< auxiliary losses times their coefficients, means over the routers, for this micro-batch; undefined
+                         ///< if there is none
 
   /// What a router chose in this micro-batch.
   struct Choice {

@@ -1,5 +1,13 @@
 #include "lib/nn/router.h"
 
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/ops/normal.h"
+#include "lib/ops/router_scores.h"
 #include "lib/ops/token_rounding.h"
 
 namespace scatterlm::nn {
@@ -13,14 +21,26 @@ at::Tensor changes(const at::Tensor& counts_E, const ops::Routing& rounded) {
 
 }  // namespace
 
+double gate_scale_at_init(ops::RouterOptions options, int64_t num_experts, double logit_std) {
+  options.routed_scaling_factor = 1;
+  const int64_t tokens = std::clamp<int64_t>((1 << 20) / num_experts, 256, 4096);
+  const auto logits_TE = at::empty({tokens, num_experts}, at::kFloat);
+  ops::fill_normal(logits_TE.view(-1), ops::stream_of(0, "gate_scale_at_init"), 0, static_cast<float>(logit_std));
+  const auto gates_TK = ops::router_scores(logits_TE, std::nullopt, options).gates_TK;
+  const double squares = gates_TK.to(at::kDouble).square().sum().item<double>() / static_cast<double>(tokens);
+  return std::stod(fmt::format("{:.4g}", std::sqrt(static_cast<double>(options.num_experts_per_tok) / squares)));
+}
+
 Router::Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std,
                ParameterUnit& unit, at::Device device)
     : config(config), name(std::move(name)), num_experts(num_experts) {
   options = {.num_experts_per_tok = top_k,
              .score = config.score,
              .topk_before_softmax = config.topk_before_softmax,
-             .norm_topk_prob = config.norm_topk_prob,
-             .routed_scaling_factor = config.routed_scaling_factor};
+             .norm_topk_prob = config.norm_topk_prob};
+  options.routed_scaling_factor = config.routed_scaling_factor.value_or(0);
+  if (!config.routed_scaling_factor)
+    options.routed_scaling_factor = gate_scale_at_init(options, num_experts, std * std::sqrt(static_cast<double>(hidden)));
   weight = unit.param(this->name + ".weight", {num_experts, hidden}, Init::normal(std), Decay::kYes);
   if (config.balance == Balance::kBias) bias = at::zeros({num_experts}, at::TensorOptions().dtype(at::kFloat).device(device));
 }
@@ -81,6 +101,7 @@ void RouterStatistics::add(RouterStep& step, const RouterConfig& config) {
     squares.push_back(choice.output.lse_sq_sum.view({1}));
     if (choice.rounded.defined()) rounded.push_back(choice.rounded);
   }
+  const auto num_routers = static_cast<double>(step.choices.size());
   step.choices.clear();
   const auto prob_sum = at::cat(prob_sums), lse_sq_sum = at::cat(squares);
   std::vector<at::Tensor> parts{at::cat(counts).to(at::kDouble), prob_sum.detach().to(at::kDouble),
@@ -93,9 +114,10 @@ void RouterStatistics::add(RouterStep& step, const RouterConfig& config) {
   const auto add = [&](const at::Tensor& term) { step.loss = step.loss.defined() ? step.loss + term : term; };
   if (config.balance == Balance::kAux && config.aux_loss_coef > 0) {
     const auto load = totals_.narrow(0, 0, prob_sum.size(0)) * experts_per_pick_ / step.tokens_so_far;
-    add(config.aux_loss_coef * ops::load_balance_loss(prob_sum, load.to(prob_sum.scalar_type()), step.tokens_of_step));
+    add(config.aux_loss_coef / num_routers *
+        ops::load_balance_loss(prob_sum, load.to(prob_sum.scalar_type()), step.tokens_of_step));
   }
-  if (config.z_loss_coef > 0) add(config.z_loss_coef / step.tokens_of_step * lse_sq_sum.sum());
+  if (config.z_loss_coef > 0) add(config.z_loss_coef / num_routers / step.tokens_of_step * lse_sq_sum.sum());
 }
 
 }  // namespace scatterlm::nn

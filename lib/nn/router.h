@@ -9,6 +9,13 @@
 
 namespace scatterlm::nn {
 
+/// `routed_scaling_factor: auto`: the factor on the gates with which an expert layer's output has, at initialisation, the
+/// standard deviation of a dense layer as wide as the K chosen experts together. Outputs of experts are independent and of one
+/// variance, so it is sqrt(K / E[sum over the chosen of gate^2]) for gates by `options` from independent normal logits of
+/// standard deviation `logit_std`. The expectation is a mean over samples from a fixed stream, the factor rounded to four
+/// digits: the same on every machine.
+double gate_scale_at_init(ops::RouterOptions options, int64_t num_experts, double logit_std);
+
 /// Router of one expert layer with its losses, its balancing bias and its statistics over the current optimiser step.
 struct Router {
   Router(const RouterConfig& config, std::string name, int64_t num_experts, int64_t top_k, int64_t hidden, double std,
@@ -25,7 +32,8 @@ struct Router {
   /// b_e += rate * sign(mean c - c_e), times `apply` (0 where the step is skipped): Wang et al., arXiv 2408.15664.
   void update_bias(const at::Tensor& apply);
 
-  /// E * sum_e f_e P_e and mean squared logsumexp over the whole step of `tokens`, exact whatever the micro-batches. [2], fp64.
+  /// Load balancing loss E * sum_e f_e P_e and z-loss, the mean squared logsumexp, of this router over the whole step of
+  /// `tokens`, exact whatever the micro-batches. [2], fp64.
   at::Tensor step_losses(double tokens) const;
 
   RouterConfig config;

@@ -27,8 +27,8 @@ struct StepReport {
   int64_t step = 0, total_steps = 0;
   int64_t tokens = 0;    ///< trained so far
   double loss = 0;       ///< mean cross-entropy, nats per token; never includes aux or z
-  double aux_loss = 0;   ///< sum over layers, before the coefficient
-  double z_loss = 0;     ///< likewise
+  double aux_loss = 0;   ///< mean over routers, 1 at perfect balance, before the coefficient
+  double z_loss = 0;     ///< mean over routers, before the coefficient
   double grad_norm = 0;  ///< before clipping
   double lr = 0;
   double step_ms = 0;  ///< mean since the last report

@@ -134,8 +134,8 @@ StepReport Trainer::report() {
                               .aux_loss = values[5],
                               .z_loss = values[6]});
     report.load_max_mean = std::max(report.load_max_mean, values[0]);
-    report.aux_loss += values[5];
-    report.z_loss += values[6];
+    report.aux_loss += values[5] / static_cast<double>(model_.routers().size());
+    report.z_loss += values[6] / static_cast<double>(model_.routers().size());
     values += kRouterColumns;
   }
   return report;

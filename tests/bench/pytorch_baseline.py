@@ -117,7 +117,7 @@ class Model(nn.Module):
         balance = 0.0
         for layer in self.layers:
             x, aux, z = layer(x)
-            balance = balance + self.config.aux_loss_coef * aux + self.config.z_loss_coef * z
+            balance = balance + (self.config.aux_loss_coef * aux + self.config.z_loss_coef * z) / len(self.layers)
         logits = F.linear(self.norm(x), self.embedding.weight)
         loss = F.cross_entropy(logits.flatten(0, 1), target_BS.flatten())
         return loss, loss + balance

@@ -23,6 +23,9 @@ class RandomOptions {
     add(name, value_text(static_cast<int64_t>(range.low + uniform() * (top - range.low))));
   }
   void key(const char* name, double, const char*, const Range& range) { add(name, value_text(number(range))); }
+  void key(const char* name, std::optional<double>, const char*, const Range& range) {
+    add(name, value_text(flip() ? std::optional(number(range)) : std::nullopt));
+  }
   void key(const char* name, const std::string&, const char*) {
     const bool is_layers = prefix_ + name == "model.layers";
     add(name, is_layers ? "gqa+dense*" + std::to_string(1 + pick(rng_, 9)) + ", moa+moe" : value_text(text()));

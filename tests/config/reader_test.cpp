@@ -49,6 +49,12 @@ TEST_CASE("bad input: types and ranges", "[config]") {
       {kMinimal + "optim: {lr: .inf}\n", {}, "x.yaml:3: key 'optim.lr': got '.inf', must be a number from 0 to 1000"},
       {kMinimal + "optim: {lr: 1e999}\n", {}, "x.yaml:3: key 'optim.lr': got '1e999', must be a number from 0 to 1000"},
       {kMinimal + "optim: {lr: fast}\n", {}, "x.yaml:3: key 'optim.lr': got 'fast', must be a number from 0 to 1000"},
+      {kMinimal + "model: {router: {routed_scaling_factor: -1}}\n",
+       {},
+       "x.yaml:3: key 'model.router.routed_scaling_factor': got '-1', must be auto or a number from 0 to 1000"},
+      {kMinimal + "model: {router: {routed_scaling_factor: automatic}}\n",
+       {},
+       "x.yaml:3: key 'model.router.routed_scaling_factor': got 'automatic', must be auto or a number from 0 to 1000"},
       {kMinimal + "optim: {weight_decay: -0.1}\n",
        {},
        "x.yaml:3: key 'optim.weight_decay': got '-0.1', must be a number from 0 to 10"},
@@ -89,7 +95,7 @@ TEST_CASE("numbers as YAML's core schema has them", "[config]") {
 TEST_CASE("every form of a value", "[config]") {
   const Config config = parse_config(R"(
 run: {name: "2024"}
-model: {tie_word_embeddings: False, moe: {activation: "relu2"}}
+model: {tie_word_embeddings: False, moe: {activation: "relu2"}, router: {routed_scaling_factor: 2.5}}
 data:
   train: [a.bin, {path: b c.bin, weight: 2.5}]
   validation: v.bin
@@ -100,6 +106,10 @@ optim: {betas: [.8, 0.99], lr: 1}
   REQUIRE(config.run.name == "2024");
   REQUIRE(config.model.tie_word_embeddings == false);
   REQUIRE(config.model.moe.activation == Activation::kRelu2);
+  REQUIRE(config.model.router.routed_scaling_factor == 2.5);
+  REQUIRE_FALSE(
+      parse_config("data: {train: a.bin}\ntrain: {steps: 1}\nmodel: {router: {routed_scaling_factor: auto}}", "y.yaml")
+          .model.router.routed_scaling_factor);
   REQUIRE((config.data.train == std::vector<BlendEntry>{{"a.bin", 1}, {"b c.bin", 2.5}}));
   REQUIRE((config.data.validation == std::vector<BlendEntry>{{"v.bin", 1}}));
   REQUIRE(config.train.steps == 1000);

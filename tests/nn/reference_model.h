@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -16,6 +17,7 @@ class ReferenceModel {
     for (const auto& unit : model.units()) {
       for (const auto& p : unit->params()) weights[p.name] = p.tensor.detach().clone().requires_grad_();
     }
+    for (const auto* router : model.routers()) gate_scale_[router->name] = router->options.routed_scaling_factor;
   }
 
   /// Mean cross-entropy + coefficients * router losses, as one step over this batch trains it.
@@ -32,7 +34,8 @@ class ReferenceModel {
     }
     const auto head = weights.count("lm_head.weight") ? w("lm_head.weight") : w("embed_tokens.weight");
     const auto log_probs = at::log_softmax(at::matmul(norm(x, "norm.weight"), head.t()), -1);
-    return -log_probs.gather(-1, batch.target_BS.unsqueeze(-1)).mean() + router_loss_;
+    return -log_probs.gather(-1, batch.target_BS.unsqueeze(-1)).mean() +
+           router_loss_ / static_cast<double>(std::max<size_t>(gate_scale_.size(), 1));
   }
 
   std::map<std::string, at::Tensor> weights;
@@ -104,9 +107,9 @@ class ReferenceModel {
       router_loss_ = router_loss_ + c.aux_loss_coef * static_cast<double>(experts) * (fraction * probs.mean(0)).sum();
     }
     router_loss_ = router_loss_ + c.z_loss_coef * logits.logsumexp(-1).square().mean();
-    gates = gates * c.routed_scaling_factor;
+    gates = gates * gate_scale_.at(name);
     if (c.rounding == Rounding::kNone || !rounds) return {gates, ids};
-    const auto fill = (c.score == RouterScore::kSigmoid && c.norm_topk_prob ? probs : scores) * c.routed_scaling_factor;
+    const auto fill = (c.score == RouterScore::kSigmoid && c.norm_topk_prob ? probs : scores) * gate_scale_.at(name);
     const auto pairs = fill.scatter(1, ids, gates);  // all experts of every token, most with gate 0
     return {pairs * rounding::selection(pairs, ids), at::arange(experts).expand_as(pairs)};
   }
@@ -163,7 +166,8 @@ class ReferenceModel {
   }
 
   ModelConfig config_;
-  at::Tensor router_loss_;
+  std::map<std::string, double> gate_scale_;  ///< of each router
+  at::Tensor router_loss_;                    ///< sum over routers
 };
 
 }  // namespace scatterlm::test

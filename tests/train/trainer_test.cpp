@@ -27,6 +27,8 @@ TEST_CASE("steps lower the loss and report what they did") {
   REQUIRE(last.routers[1].drop == 0);
   REQUIRE(last.routers[1].entropy <= std::log(4.0) + 1e-9);
   REQUIRE(last.routers[1].aux_loss >= 0.9);
+  REQUIRE(std::abs(last.aux_loss - (last.routers[0].aux_loss + last.routers[1].aux_loss) / 2) < 1e-12);
+  REQUIRE(std::abs(last.z_loss - (last.routers[0].z_loss + last.routers[1].z_loss) / 2) < 1e-12);
 }
 
 TEST_CASE("a step that is not finite changes nothing, and is counted, also in a row") {
