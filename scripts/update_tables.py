@@ -1,6 +1,6 @@
-"""Fills the tables of README.md from the evidence files: python scripts/update_readme.py [--check]
+"""Writes the tables of README.md and docs/*.md from the evidence files: python scripts/update_tables.py [--check]
 
-A table stands between <!-- NAME --> and <!-- /NAME -->. --check changes nothing and exits with 1 if README.md is out of date.
+A table stands between <!-- NAME --> and <!-- /NAME -->. --check changes nothing and exits with 1 if a page is out of date.
 """
 import functools
 import hashlib
@@ -13,6 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "tests/bench/results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def table(headings, rows):
@@ -24,15 +25,15 @@ def table(headings, rows):
 
 def cpu_speed(data):
     lines = [f"Training on {data['cpu']}, {data['threads']} threads, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2,",
-             "16 x 256 tokens a step; blocks of both programs in turn (`tests/bench/cpu_speed.py`):", ""]
+             "16 x 256 tokens a step; both programs run in alternating blocks (`tests/bench/cpu_speed.py`):", ""]
     rows = [(row["program"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
-    return [*lines, *table(("program", "tok/s", "of the blocks"), rows), "", f"scatterlm / PyTorch, median of the pairs: {data['ratio']:.2f}."]
+    return [*lines, *table(("program", "tok/s, median", "range over blocks"), rows), "", f"scatterlm / PyTorch, median over pairs of neighbouring blocks: {data['ratio']:.2f}."]
 
 
 def conditions(data):
     """One line: where and how."""
-    return (f"{data['gpu']}, bf16, {data['date']}; ceilings measured in the same run: GEMM {data['ceilings']['gemm_tflops']:.0f} TFLOP/s, "
-            f"copy {data['ceilings']['copy_tbps']:.2f} TB/s (`{data['command']}`):")
+    return (f"{data['gpu']}, bf16, {data['date']}; in the same run a large matrix product reached {data['ceilings']['gemm_tflops']:.0f} TFLOP/s, "
+            f"a copy {data['ceilings']['copy_tbps']:.2f} TB/s (`{data['command']}`):")
 
 
 def shape(*letters):
@@ -63,16 +64,16 @@ RESOURCES = {"saved MiB": number("saved_mib"), "peak MiB": number("peak_mib"), "
 MOE, MOA = {"T,D,F,E,K": shape("T", "D", "F", "E", "K")}, {"B,S,D,E,K,heads": shape("B", "S", "D", "E", "K", "heads")}
 
 moe_mlp = rows_of({**MOE, **SPEED, **OTHERS, **RESOURCES})
-sweep = rows_of({**MOE, **SPEED, "ms": number("fwdbwd_ms", 2), "ATen `_grouped_mm` ms": ms("aten"), "dense ms": ms("dense"), "dense, all, ms": ms("dense_all")})
+sweep = rows_of({**MOE, **SPEED, "ms": number("fwdbwd_ms", 2), "ATen `_grouped_mm` ms": ms("aten"), "dense ms": ms("dense"), "dense of all experts, ms": ms("dense_all")})
 moa = rows_of({**MOA, **SPEED, **OTHERS, **RESOURCES, "with attention, fwd+bwd ms": ms("with_attention")})
 parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", " "), **SPEED, **OTHERS})
 router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
                   "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
 token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "rows given, ms": ms("given", digits=3),
                           "over given": number("over_given_percent", 1, " %"), "plain top-k ms": ms("topk", digits=3),
-                          "balanced ms": ms("balanced", digits=3), "a row, over balanced": number("over_balanced_percent", 1, " %"),
+                          "balanced ms": ms("balanced", digits=3), "time per row, over balanced": number("over_balanced_percent", 1, " %"),
                           "over top-k": number("over_topk_percent", 1, " %")})
-inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading": number("fwd_roofline_percent", unit=" %"),
+inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading the weights": number("fwd_roofline_percent", unit=" %"),
                      "as a CUDA graph": lambda row: f"{row['graph']['fwd']['ms']:.3f}, {row['graph']['fwd']['roofline_percent']:.0f} %",
                      "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
@@ -91,7 +92,7 @@ def by_shape(*columns):
 
 
 products = by_shape(("ms, TFLOP/s (dense ms)", lambda row: f"{row['ms']:.3f}, {row['tflops']:.0f} ({row['dense_ms']:.3f})"))
-sums = by_shape(("ms", number("ms", 3)), ("GB/s", number("gbps")), ("of copy", number("ceiling_percent", unit=" %")), ("ATen ms", number("aten_ms", 3)))
+sums = by_shape(("ms", number("ms", 3)), ("GB/s", number("gbps")), ("of copy bandwidth", number("ceiling_percent", unit=" %")), ("ATen ms", number("aten_ms", 3)))
 routing = by_shape(("ms", number("ms", 3)), ("ATen ms", number("aten_ms", 3)))
 
 
@@ -113,72 +114,77 @@ def comparison(data):
                figure("peak memory, GiB", "peak_gib", 1), figure("parameters, M", "total_parameters", 1, 1e-6),
                figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs a token", "flops_per_token", 0, 1e-6)]
     return [conditions(data), "", *table(("", f"`{first['config']}`", f"`{second['config']}`", "second / first"), figures), "",
-            f"Equal: {', '.join(equal)}. Not equal: {', '.join(unequal)}."]
+            f"Equal in both: {', '.join(equal)}. Different: {', '.join(unequal)}."]
 
 
 def scaling(data):
     """Speed a GPU and what the collectives cost."""
     columns = {"config": lambda row: f"`{row['config']}`", "GPUs": number("gpus"), "ZeRO": lambda row: str(row.get("zero", 1)),
-               "state": lambda row: row.get("state_dtype", "float32"), "gradients sent as": lambda row: row["reduce_dtype"],
-               "tok/s a GPU": lambda row: f"{row['tok_s_per_gpu']:,.0f}", "of one GPU": lambda row: f"{row['efficiency']:.0%}".replace("%", " %"),
-               "GiB a GPU": number("peak_gib", 1),
-               "exposed communication, ms a step": lambda row: f"{row['comm']['exposed_ms']:.1f}" if "comm" in row else "-"}
+               "state": lambda row: row.get("state_dtype", "float32"), "gradients reduced in": lambda row: row["reduce_dtype"],
+               "tok/s per GPU": lambda row: f"{row['tok_s_per_gpu']:,.0f}", "of one GPU": lambda row: f"{row['efficiency']:.0%}".replace("%", " %"),
+               "GiB per GPU": number("peak_gib", 1),
+               "exposed communication, ms per step": lambda row: f"{row['comm']['exposed_ms']:.1f}" if "comm" in row else "-"}
     rows = ([cell(row) for cell in columns.values()] for row in data["rows"] if "efficiency" in row)
     return [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "", *table(columns, rows), "",
-            *table(("besides", "measured"), scaling_facts(data))]
+            *table(("also measured", "result"), scaling_facts(data))]
+
+
+MOMENTS = {"start": "at start-up", "mid-run": "during training", "mid-run, parts of 4 MiB and more": "during training, shards of 4 MiB and more",
+           "while saving": "during a save", "while saving beside": "during an asynchronous save"}
 
 
 def scaling_facts(data):
-    """What is no table of its own, part by part."""
+    """Label and figure of every other part of the file."""
     def of(part, **wanted):
         return [row for row in data["rows"] if row["part"] == part and all(row.get(key) == value for key, value in wanted.items())]
 
     for dtype in ("float32", "bfloat16"):
         if rows := of("losses", dtype=dtype):
-            yield (f"losses of 50 steps in {dtype}, on {' '.join(str(n) for n in sorted({row['gpus'] for row in rows}))} GPUs with ZeRO 0, 1 and 2, resumed too",
-                   f"{max(row['max_difference'] for row in rows):.1e} apart")
+            yield (f"losses of 50 steps in {dtype}, on {' '.join(str(n) for n in sorted({row['gpus'] for row in rows}))} GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference",
+                   f"{max(row['max_difference'] for row in rows):.1e}")
     for row in of("trace"):
         yield (f"one step of `{row['config']}` in the profiler", f"{row['wall_ms']:.0f} ms, GPU busy {row['busy_ms']:.0f}, collectives {row['collectives_ms']:.0f}, "
-                                                                 f"of which {row['exposed_ms']:.1f} beside no computation")
+                                                                 f"of which {row['exposed_ms']:.1f} not overlapped by computation")
     for size in dict.fromkeys(row["size"] for row in of("comm")):
         speeds = ", ".join(f"{row['collective']} {row['link_gbps']:.0f}" for row in of("comm", size=size))
-        yield f"`doctor comm`, {size}, GB/s a link", speeds
+        yield f"`doctor comm`, {size}, GB/s per link", speeds
     for row in of("olmoe"):
         if "comm" in row:
             yield (f"the same inside a step of `{row['config']}`, gradients in {row['reduce_dtype']}",
                    f"reduce_scatter {row['comm']['reduce_scatter_gbps']:.0f}, all_gather {row['comm']['all_gather_gbps']:.0f}")
     for row in of("alone"):
-        yield f"a step of `{row['config']}` on each of the GPUs alone, all at once", ", ".join(f"{ms:.0f}" for ms in row["step_ms"]) + " ms"
+        yield f"a step of `{row['config']}` on each GPU without communication, all GPUs at the same time", ", ".join(f"{ms:.0f}" for ms in row["step_ms"]) + " ms"
     for row in of("memory"):
         if "zero" in row:
-            yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB a GPU"
+            yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB per GPU"
         else:
             yield f"the same, {row['what']}", f"{row['measured_gib']:.2f} GiB"
     for row in of("failures"):
         after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
         who = f"rank {row['rank']}" if "rank" in row else "a rank"
-        yield f"{row['signal']} of {who}, {row['moment']}: all processes gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+        yield f"{row['signal']} of {who} {MOMENTS[row['moment']]}: all processes have ended after", f"{row['seconds_to_all_gone']:.1f} s{after}"
     for row in of("resume"):
-        yield (f"rank 0 killed after step {row['killed_after_step']} of {row['steps']}, the same command again, beside an undisturbed run",
+        yield (f"rank 0 killed after step {row['killed_after_step']} of {row['steps']}, then resumed, compared with an uninterrupted run",
                f"losses {'equal' if row['same_figures'] else 'differ'}, bytes of the last checkpoint {'equal' if row['same_bytes'] else 'differ'}")
     for row in of("async_save"):
         if "same_bytes" in row:
-            yield f"`{row['config']}`, saved beside the training or not", f"bytes {'equal' if row['same_bytes'] else 'differ'}"
+            yield f"`{row['config']}`, checkpoints saved asynchronously or not", f"bytes {'equal' if row['same_bytes'] else 'differ'}"
         else:
             stalls = ", ".join(f"{stall:.0f}" for stall in row["save_stall_ms"])
-            yield f"training stood still for saves{' beside it' if row['async'] else ''}", f"{stalls} ms"
+            yield f"training waited for each {'asynchronous' if row['async'] else 'synchronous'} save", f"{stalls} ms"
     for row in of("launchers"):
         if "max_difference" in row:
-            yield f"losses under {row['launcher']} and the own launcher", f"{row['max_difference']:.1e} apart"
+            yield f"losses under {row['launcher']} and `scatterlm launch`: largest difference", f"{row['max_difference']:.1e}"
     for row in of("nodes"):
         if "max_difference" in row:
-            yield f"halves of the GPUs as two machines, {row['started']}: losses of {row['steps']} steps beside those on one", f"{row['max_difference']:.1e} apart"
+            yield (f"each half of the GPUs as a machine of its own ({row['started']}): losses of {row['steps']} steps, largest difference to one machine",
+                   f"{row['max_difference']:.1e}")
         elif "signal" in row:
             after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
-            yield f"the same, {row['signal']} of rank {row['rank']}: both launchers and all ranks gone after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+            yield f"the same, {row['signal']} of rank {row['rank']}: both launchers and all ranks have ended after", f"{row['seconds_to_all_gone']:.1f} s{after}"
         else:
             yield (f"the same, `{row['config']}` through {row['through']}, gradients in {row['reduce_dtype']}",
-                   f"{row['tok_s_per_gpu']:,.0f} tok/s a GPU, {row['comm']['exposed_ms']:.0f} ms a step exposed")
+                   f"{row['tok_s_per_gpu']:,.0f} tok/s per GPU, {row['comm']['exposed_ms']:.0f} ms of each step exposed")
     if rows := of("start"):
         yield f"start of the process to the end of the first step of `{rows[0]['config']}`", " and ".join(f"{row['first_step_s']:.1f} s" for row in rows)
 
@@ -186,7 +192,7 @@ def scaling_facts(data):
 def training(data):
     """How far losses are from those of the CPU and of plain LibTorch."""
     rows = data["rows"]
-    facts = [(f"float32, 50 steps at a learning rate of {row['lr']:g}, GPU beside CPU: largest difference of a loss", f"{row['max_difference_to_cpu']:.1e}")
+    facts = [(f"float32, 50 steps at a learning rate of {row['lr']:g}, GPU against CPU: largest difference of a loss", f"{row['max_difference_to_cpu']:.1e}")
              for row in rows if "max_difference_to_cpu" in row]
     for config in dict.fromkeys(row["config"] for row in rows if row["run"] == "kernels"):
         apart = {name: [row["mean_difference_to_float32"] for row in rows if (row["run"], row.get("config")) == (name, config)] for name in ("kernels", "plain")}
@@ -195,10 +201,59 @@ def training(data):
     for row in rows:
         if "difference_to_plain" in row:
             facts.append((f"the quickstart with token rounding, {row['steps']} steps: last validation loss above that of plain top-k", f"{row['difference_to_plain']:.3f}"))
-    facts += [("what does not agree", problem) for problem in data.get("problems", [])]
-    return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "measured"), facts)]
+    facts += [("disagreement", problem) for problem in data.get("problems", [])]
+    return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "result"), facts)]
 
 
+SHAPE_NAMES = {"40960,768,256,128,8": "1.4B-fine", "24576,1536,256,128,8": "7B-fine", "24576,1536,512,64,4": "7B-mid", "24576,1536,1024,32,2": "7B-coarse",
+               "32768,2048,768,128,8": "qwen3-30B-A3B", "32768,2048,1024,64,8": "olmoe-7B", "32768,4096,256,256,16": "30B-fine",
+               "32768,4096,1024,128,8": "sonic-default"}  # lib/bench/moe_shape.cpp
+IMPLEMENTATIONS = {"scatterlm": "scatterlm", "sonicmoe": "SonicMoE", "scattermoe": "ScatterMoE", "aten": "ATen `_grouped_mm`", "dense": "dense MLP", "nanogpt": "nanoGPT"}
+CONFIG_NAMES = {"olmoe_1b_7b": "OLMoE-1B-7B", "dense_124m": "dense 124M", "moe_124m": "MoE 124M active, 521M in all"}
+
+
+def headline_layers(peers, moe_mlp):
+    """TFLOP/s of MoE layers by shape and implementation: of one session with the peers, or else of ours and ATen's alone."""
+    if peers:
+        source, speeds = peers, {(row["impl"], row["shape"]): (row["fwd_tflops"], row["fwdbwd_tflops"]) for row in peers["rows"] if "shape" in row}
+    else:
+        source, speeds = moe_mlp, {}
+        for row in moe_mlp["rows"]:
+            (_, sizes_of), = MOE.items()
+            speeds["scatterlm", sizes_of(row)] = row["fwd_tflops"], row["fwdbwd_tflops"]
+            for other in ("aten", "dense"):
+                speeds[other, sizes_of(row)] = tuple(row[other][name]["tflops"] for name in ("fwd", "fwdbwd"))
+    columns = [impl for impl in IMPLEMENTATIONS if any(key[0] == impl for key in speeds)]
+    rows = []
+    for sizes in dict.fromkeys(key[1] for key in speeds):
+        cells = (speeds.get((impl, sizes)) for impl in columns)
+        rows.append([SHAPE_NAMES.get(sizes, ""), sizes, *(f"{cell[0]:.0f} / {cell[1]:.0f}" if cell else "" for cell in cells)])
+    caption = (f"TFLOP/s of one MoE MLP layer, forward / forward and backward, {source['gpu']}, bf16, {source['date']}; in the same run a large matrix product "
+               f"reached {source['ceilings']['gemm_tflops']:.0f}:")
+    return [caption, "", *table(("shape", "T,D,F,E,K", *(IMPLEMENTATIONS[impl] for impl in columns)), rows)]
+
+
+def headline_steps(peers, scale, compare):
+    """Tokens per second of whole training steps on one GPU."""
+    rows = [(row["config"], None, "scatterlm", row["tok_s_per_gpu"], row["peak_gib"]) for row in (scale or {"rows": []})["rows"]
+            if row.get("gpus") == 1 and "efficiency" in row]
+    rows += [(pathlib.Path(row["config"]).stem, None, "scatterlm", row["tok_s"], row["peak_gib"]) for row in (compare or {"rows": []})["rows"]
+             if "moe" in row["config"]]
+    measured_here = [(row["config"], row.get("micro_batch"), row["impl"], row["tok_s"], row["peak_gib"]) for row in (peers or {"rows": []})["rows"] if "tok_s" in row]
+    configs = {row[0] for row in measured_here}
+    rows = [row for row in rows if row[0] not in configs] + measured_here
+    lines = ((CONFIG_NAMES.get(config, config), f"{batch:.0f}" if batch else "", IMPLEMENTATIONS[impl], f"{tok_s:,.0f}", f"{gib:.1f}") for config, batch, impl, tok_s, gib in rows)
+    headings = ("model", "micro-batch", "implementation", "tok/s", "peak GiB")
+    keep = [i for i in range(len(headings)) if i != 1 or measured_here]
+    return ["Whole training steps on one of these GPUs:", "", *table([headings[i] for i in keep], ([line[i] for i in keep] for line in lines))]
+
+
+def headline(moe_mlp, scale, compare, peers):
+    """README's table; each argument may be None, and what it would show is left out then."""
+    return [*headline_layers(peers, moe_mlp), "", *headline_steps(peers, scale, compare)] if moe_mlp or peers else ["Not measured yet."]
+
+
+HEADLINE_FILES = ("moe_mlp_h200", "scale_h200x2", "compare_h200", "peers_h200")
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
@@ -212,26 +267,46 @@ def current_hash(*sources):
     return hashlib.sha256(index).hexdigest()[:16]
 
 
+def is_current(data):
+    return data["source_hash"] == current_hash(*data["sources"])
+
+
 def captioned(table, data):
     """The table of a file, which says so if it was measured with other sources than the present ones."""
     text = "\n".join(table(data))
-    return text if data["source_hash"] == current_hash(*data["sources"]) else f"From earlier sources (`{data['source_hash']}`). {text}"
+    return text if is_current(data) else f"From earlier sources (`{data['source_hash']}`). {text}"
+
+
+def read_result(name):
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def headline_text():
+    results = [read_result(name) for name in HEADLINE_FILES]
+    stale = [f"`{name}.json`" for name, data in zip(HEADLINE_FILES, results) if data and not is_current(data)]
+    return "\n".join(headline(*results)) + (f"\n\nFrom earlier sources: {', '.join(stale)}." if stale else "")
 
 
 def filled(text):
+    """A page with the present tables between its markers."""
+    bodies = {"headline": headline_text()} if "<!-- headline -->" in text else {}
     for name, table in TABLES.items():
-        result = RESULTS / f"{name}.json"
-        body = captioned(table, json.loads(result.read_text())) if result.exists() else "Not measured yet."
+        if f"<!-- {name} -->" in text:
+            data = read_result(name)
+            bodies[name] = captioned(table, data) if data else "Not measured yet."
+    for name, body in bodies.items():
         text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
     return text
 
 
 def main():
-    readme = ROOT / "README.md"
-    new = filled(readme.read_text())
+    outdated = [page for page in PAGES if filled(page.read_text()) != page.read_text()]
     if "--check" in sys.argv:
-        return 0 if new == readme.read_text() else "README.md is out of date: python scripts/update_readme.py"
-    readme.write_text(new)
+        names = ", ".join(str(page.relative_to(ROOT)) for page in outdated)
+        return f"out of date: {names}; run python scripts/update_tables.py" if outdated else 0
+    for page in outdated:
+        page.write_text(filled(page.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""README's tables say what the evidence files say."""
+"""The tables of README.md and docs/ say what the evidence files say."""
 import pathlib
 import subprocess
 import sys
@@ -6,11 +6,11 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import update_readme  # noqa: E402
+import update_tables  # noqa: E402
 
 
 def test_the_tables_are_those_of_the_evidence():
-    result = subprocess.run([sys.executable, ROOT / "scripts/update_readme.py", "--check"], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, ROOT / "scripts/update_tables.py", "--check"], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
@@ -20,26 +20,26 @@ def test_tables_of_kernel_benches():
     speed = {"fwd": {"tflops": 92.4}, "fwdbwd": {"tflops": 141.6}}
     op = {**sizes, "fwd_tflops": 400.2, "fwdbwd_tflops": 500.4, "fwdbwd_roofline_percent": 80.7, "aten": speed, "dense": speed,
           "saved_mib": 266.2, "peak_mib": 1100.0, "host_us": 80.4}
-    lines = update_readme.TABLES["moe_mlp_h200"]({**data, "rows": [op]})
-    assert lines[0].startswith("NVIDIA H200, bf16, 2026-11-20; ") and "GEMM 723 TFLOP/s, copy 4.27 TB/s (`COMMAND`)" in lines[0]
+    lines = update_tables.TABLES["moe_mlp_h200"]({**data, "rows": [op]})
+    assert lines[0].startswith("NVIDIA H200, bf16, 2026-11-20; ") and "product reached 723 TFLOP/s, a copy 4.27 TB/s (`COMMAND`)" in lines[0]
     assert lines[-1] == "| 24576,1536,256,128,8 | 400 | 500 | 81 % | 92, 142 | 92, 142 | 266 | 1100 | 80 |"
 
-    assert update_readme.TABLES["portable_h200"] == update_readme.TABLES["moe_mlp_h200"]
+    assert update_tables.TABLES["portable_h200"] == update_tables.TABLES["moe_mlp_h200"]
 
     kernel = {**sizes, "kernel": "o", "ms": 0.1684, "gbps": 3771.2, "ceiling_percent": 88.4, "roofline_percent": 88.4, "aten_ms": 0.52}
     other = {**kernel, "kernel": "dx", "ms": 0.5}
-    lines = update_readme.TABLES["gather_sum_h200"]({**data, "rows": [kernel, other, {**kernel, "T": 8}, {**other, "T": 8}]})
-    assert lines[2].startswith("| T,D,F,E,K | o ms | o GB/s | o of copy | o ATen ms | dx ms |") and lines[2].count("|") == lines[3].count("|")
+    lines = update_tables.TABLES["gather_sum_h200"]({**data, "rows": [kernel, other, {**kernel, "T": 8}, {**other, "T": 8}]})
+    assert lines[2].startswith("| T,D,F,E,K | o ms | o GB/s | o of copy bandwidth | o ATen ms | dx ms |") and lines[2].count("|") == lines[3].count("|")
     assert lines[4:] == ["| 24576,1536,256,128,8 | 0.168 | 3771 | 88 % | 0.520 | 0.500 | 3771 | 88 % | 0.520 |",
                          "| 8,1536,256,128,8 | 0.168 | 3771 | 88 % | 0.520 | 0.500 | 3771 | 88 % | 0.520 |"]
     kernel = {**kernel, "kernel": "up", "tflops": 560.2, "dense_ms": 0.5}
-    assert update_readme.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1] == "| 24576,1536,256,128,8 | 0.168, 560 (0.500) |"
+    assert update_tables.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1] == "| 24576,1536,256,128,8 | 0.168, 560 (0.500) |"
 
 
 def test_tables_of_sweeps_router_inference_and_moa():
     def last_line(name, **row):
         data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6, "copy_tbps": 4.267}, "command": "COMMAND"}
-        heading, rule, line = update_readme.TABLES[name]({**data, "rows": [row]})[-3:]
+        heading, rule, line = update_tables.TABLES[name]({**data, "rows": [row]})[-3:]
         assert heading.count("|") == rule.count("|") == line.count("|")
         return line
 
@@ -87,26 +87,26 @@ def test_tables_of_scaling():
                       "comm": {"exposed_ms": 34.86}},
                      {**run, "gpus": 1, "state_dtype": "bfloat16", "efficiency": 1.0},
                      {**run, "gpus": 8, "efficiency": 0.918, "comm": {"exposed_ms": 3.5, "reduce_scatter_gbps": 233.6, "all_gather_gbps": 254.1}}]}
-    assert update_readme.TABLES["scale_h200x8"](data)[4:] == [
+    assert update_tables.TABLES["scale_h200x8"](data)[4:] == [
         "| `olmoe_1b_7b` | 1 | 2 | bfloat16 | float32 | 35,625 | 100 % | 50.1 | - |",
         "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |", "",
-        "| besides | measured |", "|---|---|",
-        "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2, resumed too | 2.0e-07 apart |",
-        "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 beside no computation |",
-        "| `doctor comm`, 8 MiB, GB/s a link | all_reduce 114, all_gather 82 |",
+        "| also measured | result |", "|---|---|",
+        "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference | 2.0e-07 |",
+        "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 not overlapped by computation |",
+        "| `doctor comm`, 8 MiB, GB/s per link | all_reduce 114, all_gather 82 |",
         "| the same inside a step of `olmoe_1b_7b`, gradients in float32 | reduce_scatter 234, all_gather 254 |",
-        "| a step of `olmoe_1b_7b` on each of the GPUs alone, all at once | 320, 322 ms |",
-        "| `olmoe_1b_7b` on 4 GPUs, ZeRO 2 | 60.6 GiB a GPU |",
+        "| a step of `olmoe_1b_7b` on each GPU without communication, all GPUs at the same time | 320, 322 ms |",
+        "| `olmoe_1b_7b` on 4 GPUs, ZeRO 2 | 60.6 GiB per GPU |",
         "| the same, a difference | 9.42 GiB |",
-        "| SIGSTOP of a rank, start: all processes gone after | 8.0 s, with a timeout of 5 s |",
-        "| SIGKILL of rank 0, mid-run: all processes gone after | 0.8 s |",
-        "| rank 0 killed after step 120 of 300, the same command again, beside an undisturbed run | losses equal, bytes of the last checkpoint differ |",
-        "| training stood still for saves beside it | 322, 4 ms |",
-        "| `dense_124m`, saved beside the training or not | bytes equal |",
-        "| losses under torchrun and the own launcher | 1.2e-07 apart |",
-        "| halves of the GPUs as two machines, by hand: losses of 50 steps beside those on one | 2.4e-07 apart |",
-        "| the same, SIGSTOP of rank 3: both launchers and all ranks gone after | 5.7 s, with a timeout of 5 s |",
-        "| the same, `dense_124m` through sockets, gradients in bfloat16 | 431,530 tok/s a GPU, 35 ms a step exposed |",
+        "| SIGSTOP of a rank at start-up: all processes have ended after | 8.0 s, with a timeout of 5 s |",
+        "| SIGKILL of rank 0 during training: all processes have ended after | 0.8 s |",
+        "| rank 0 killed after step 120 of 300, then resumed, compared with an uninterrupted run | losses equal, bytes of the last checkpoint differ |",
+        "| training waited for each asynchronous save | 322, 4 ms |",
+        "| `dense_124m`, checkpoints saved asynchronously or not | bytes equal |",
+        "| losses under torchrun and `scatterlm launch`: largest difference | 1.2e-07 |",
+        "| each half of the GPUs as a machine of its own (by hand): losses of 50 steps, largest difference to one machine | 2.4e-07 |",
+        "| the same, SIGSTOP of rank 3: both launchers and all ranks have ended after | 5.7 s, with a timeout of 5 s |",
+        "| the same, `dense_124m` through sockets, gradients in bfloat16 | 431,530 tok/s per GPU, 35 ms of each step exposed |",
         "| start of the process to the end of the first step of `olmoe_1b_7b` | 14.7 s |"]
 
 
@@ -118,11 +118,11 @@ def test_table_of_training():
                      {"run": "kernels", "config": "moe_124m", "mean_difference_to_float32": 0.02},
                      {"run": "plain", "config": "moe_124m", "mean_difference_to_float32": 0.051},
                      {"run": "quickstart", "steps": 610, "rounding": "none"}, {"run": "quickstart", "steps": 610, "difference_to_plain": 0.00605}]}
-    assert update_readme.TABLES["train_h200"](data)[4:] == [
-        "| float32, 50 steps at a learning rate of 0.001, GPU beside CPU: largest difference of a loss | 1.1e-05 |",
+    assert update_tables.TABLES["train_h200"](data)[4:] == [
+        "| float32, 50 steps at a learning rate of 0.001, GPU against CPU: largest difference of a loss | 1.1e-05 |",
         "| `moe_124m`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch, 2 seeds | 0.039 (0.020 to 0.058) and 0.049 (0.047 to 0.051) |",
         "| the quickstart with token rounding, 610 steps: last validation loss above that of plain top-k | 0.006 |",
-        "| what does not agree | moe_124m: losses differ |"]
+        "| disagreement | moe_124m: losses differ |"]
 
 
 def test_table_of_a_comparison():
@@ -135,11 +135,11 @@ def test_table_of_a_comparison():
             "rows": [row("dense.yaml", 500000, 20), row("moe.yaml", 400000, 40)], "ratio": row("", 0.8, 2),
             "conditions": [{"name": "optimiser", "equal": True, "first": "", "second": ""},
                            {"name": "layers", "equal": False, "first": "gqa+dense*12", "second": "gqa+moe*12"}]}
-    lines = update_readme.TABLES["compare_h200"](data)
+    lines = update_tables.TABLES["compare_h200"](data)
     assert lines[2] == "| | `dense.yaml` | `moe.yaml` | second / first |"
     assert lines[4] == "| tok/s | 500,000 (450,000 to 550,000) | 400,000 (360,000 to 440,000) | 0.800 (0.720 to 0.880) |"
     assert "| peak memory, GiB | 20.0 | 40.0 | 2.000 |" in lines
-    assert lines[-1] == "Equal: optimiser. Not equal: layers (gqa+dense*12 and gqa+moe*12)."
+    assert lines[-1] == "Equal in both: optimiser. Different: layers (gqa+dense*12 and gqa+moe*12)."
 
 
 def test_a_table_from_earlier_sources_says_so():
@@ -147,17 +147,44 @@ def test_a_table_from_earlier_sources_says_so():
         return [f"{data['gpu']}:", "| table |"]
 
     sources = ["kernels", "lib/ops"]
-    current = update_readme.current_hash(*sources)
-    assert len(current) == 16 and current != update_readme.current_hash("kernels")
+    current = update_tables.current_hash(*sources)
+    assert len(current) == 16 and current != update_tables.current_hash("kernels")
     now = {"gpu": "NVIDIA H200", "sources": sources, "source_hash": current}
-    assert update_readme.captioned(lines, now) == "NVIDIA H200:\n| table |"
+    assert update_tables.captioned(lines, now) == "NVIDIA H200:\n| table |"
     earlier = {**now, "source_hash": "0123456789abcdef"}
-    assert update_readme.captioned(lines, earlier) == "From earlier sources (`0123456789abcdef`). NVIDIA H200:\n| table |"
+    assert update_tables.captioned(lines, earlier) == "From earlier sources (`0123456789abcdef`). NVIDIA H200:\n| table |"
 
 
-def test_every_table_has_a_place_and_an_empty_one_says_so():
-    readme = (ROOT / "README.md").read_text()
-    for name in update_readme.TABLES:
-        assert readme.count(f"<!-- {name} -->\n") == 1 and readme.count(f"<!-- /{name} -->") == 1
-        if not (ROOT / f"tests/bench/results/{name}.json").exists():
-            assert f"<!-- {name} -->\nNot measured yet.\n<!-- /{name} -->" in readme
+def test_the_headline_leaves_out_what_is_not_measured():
+    def row(impl, shape, speed):
+        return {"impl": impl, "shape": shape, "fwd_tflops": speed, "fwdbwd_tflops": speed + 1}
+
+    about = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6}}
+    speed = {"fwd": {"tflops": 92.4}, "fwdbwd": {"tflops": 141.6}}
+    moe_mlp = {**about, "rows": [{**dict(zip("TDFEK", (8, 768, 256, 128, 8))), "fwd_tflops": 400.2, "fwdbwd_tflops": 500.4, "aten": speed, "dense": speed}]}
+    scale = {"rows": [{"gpus": 1, "config": "olmoe_1b_7b", "tok_s_per_gpu": 50000.4, "peak_gib": 83.66, "efficiency": 1},
+                      {"gpus": 1, "config": "dense_124m", "tok_s_per_gpu": 480000, "peak_gib": 13, "efficiency": 1},
+                      {"gpus": 2, "config": "olmoe_1b_7b", "tok_s_per_gpu": 1, "peak_gib": 1, "efficiency": 1}]}
+    compare = {"rows": [{"config": "configs/dense_124m.yaml", "tok_s": 1, "peak_gib": 1}, {"config": "configs/moe_124m.yaml", "tok_s": 400000, "peak_gib": 18}]}
+    assert update_tables.headline(None, scale, compare, None) == ["Not measured yet."]
+    assert update_tables.headline(moe_mlp, None, None, None)[2:5] == [
+        "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |", "|---|---|---|---|---|", "| | 8,768,256,128,8 | 400 / 500 | 92 / 142 | 92 / 142 |"]
+    assert update_tables.headline(moe_mlp, scale, compare, None)[-5:] == [
+        "| model | implementation | tok/s | peak GiB |", "|---|---|---|---|", "| OLMoE-1B-7B | scatterlm | 50,000 | 83.7 |",
+        "| dense 124M | scatterlm | 480,000 | 13.0 |", "| MoE 124M active, 521M in all | scatterlm | 400,000 | 18.0 |"]
+
+    fine, olmoe = "24576,1536,256,128,8", "32768,2048,1024,64,8"
+    peers = {**about, "rows": [row("scatterlm", fine, 500), row("scatterlm", olmoe, 600), row("scattermoe", olmoe, 200),
+                               {"impl": "nanogpt", "config": "dense_124m", "micro_batch": 64, "tok_s": 520000, "peak_gib": 40}]}
+    lines = update_tables.headline(moe_mlp, scale, compare, peers)
+    assert lines[2:6] == ["| shape | T,D,F,E,K | scatterlm | ScatterMoE |", "|---|---|---|---|",
+                          f"| 7B-fine | {fine} | 500 / 501 | |", f"| olmoe-7B | {olmoe} | 600 / 601 | 200 / 201 |"]
+    assert lines[-1] == "| dense 124M | 64 | nanoGPT | 520,000 | 40.0 |" and not any("480,000" in line for line in lines)
+
+
+def test_every_table_has_one_place_and_an_empty_one_says_so():
+    pages = "".join(page.read_text() for page in update_tables.PAGES)
+    for name in ["headline", *update_tables.TABLES]:
+        assert pages.count(f"<!-- {name} -->\n") == 1 and pages.count(f"<!-- /{name} -->") == 1
+        if name != "headline" and not (ROOT / f"tests/bench/results/{name}.json").exists():
+            assert f"<!-- {name} -->\nNot measured yet.\n<!-- /{name} -->" in pages
