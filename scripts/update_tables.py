@@ -208,13 +208,15 @@ def training(data):
 SHAPE_NAMES = {"40960,768,256,128,8": "1.4B-fine", "24576,1536,256,128,8": "7B-fine", "24576,1536,512,64,4": "7B-mid", "24576,1536,1024,32,2": "7B-coarse",
                "32768,2048,768,128,8": "qwen3-30B-A3B", "32768,2048,1024,64,8": "olmoe-7B", "32768,4096,256,256,16": "30B-fine",
                "32768,4096,1024,128,8": "sonic-default"}  # lib/bench/moe_shape.cpp
-IMPLEMENTATIONS = {"scatterlm": "scatterlm", "sonicmoe": "SonicMoE", "scattermoe": "ScatterMoE", "aten": "ATen `_grouped_mm`", "dense": "dense MLP", "nanogpt": "nanoGPT"}
+IMPLEMENTATIONS = {"scatterlm": "scatterlm", "sonicmoe": "SonicMoE", "scattermoe": "ScatterMoE", "aten": "ATen `_grouped_mm`", "dense": "dense MLP",
+                   "transformers_sonicmoe": "transformers, SonicMoE", "transformers_scattermoe": "transformers, ScatterMoE",
+                   "transformers_grouped_mm": "transformers, `grouped_mm`", "nanogpt": "nanoGPT"}
 CONFIG_NAMES = {"olmoe_1b_7b": "OLMoE-1B-7B", "dense_124m": "dense 124M", "moe_124m": "MoE 124M active, 521M in all"}
 
 
 def headline_layers(peers, moe_mlp):
     """TFLOP/s of MoE layers by shape and implementation: of one session with the peers, or else of ours and ATen's alone."""
-    if peers:
+    if peers and any("shape" in row for row in peers["rows"]):
         source, speeds = peers, {(row["impl"], row["shape"]): (row["fwd_tflops"], row["fwdbwd_tflops"]) for row in peers["rows"] if "shape" in row}
     else:
         source, speeds = moe_mlp, {}
@@ -234,18 +236,25 @@ def headline_layers(peers, moe_mlp):
 
 
 def headline_steps(peers, scale, compare):
-    """Tokens per second of whole training steps on one GPU."""
-    rows = [(row["config"], None, "scatterlm", row["tok_s_per_gpu"], row["peak_gib"]) for row in (scale or {"rows": []})["rows"]
-            if row.get("gpus") == 1 and "efficiency" in row]
-    rows += [(pathlib.Path(row["config"]).stem, None, "scatterlm", row["tok_s"], row["peak_gib"]) for row in (compare or {"rows": []})["rows"]
-             if "moe" in row["config"]]
-    measured_here = [(row["config"], row.get("micro_batch"), row["impl"], row["tok_s"], row["peak_gib"]) for row in (peers or {"rows": []})["rows"] if "tok_s" in row]
-    configs = {row[0] for row in measured_here}
-    rows = [row for row in rows if row[0] not in configs] + measured_here
-    lines = ((CONFIG_NAMES.get(config, config), f"{batch:.0f}" if batch else "", IMPLEMENTATIONS[impl], f"{tok_s:,.0f}", f"{gib:.1f}") for config, batch, impl, tok_s, gib in rows)
-    headings = ("model", "micro-batch", "implementation", "tok/s", "peak GiB")
-    keep = [i for i in range(len(headings)) if i != 1 or measured_here]
-    return ["Whole training steps on one of these GPUs:", "", *table([headings[i] for i in keep], ([line[i] for i in keep] for line in lines))]
+    """Tokens per second of whole training steps on one GPU, by model and implementation."""
+    def rows_of(data, wanted):
+        return [row for row in data["rows"] if wanted(row)] if data else []
+
+    speeds = {}
+    for row in rows_of(peers, lambda row: "tok_s" in row):
+        speeds.setdefault((row["config"], row["micro_batch"]), {})[row["impl"]] = row["tok_s"], row["peak_gib"]
+    configs = {config for config, _ in speeds}  # measured in one session with their peers
+    for row in rows_of(scale, lambda row: row.get("gpus") == 1 and "efficiency" in row and row["config"] not in configs):
+        speeds[row["config"], ""] = {"scatterlm": (row["tok_s_per_gpu"], row["peak_gib"])}
+    for row in rows_of(compare, lambda row: "moe" in row["config"]):
+        speeds[pathlib.Path(row["config"]).stem, ""] = {"scatterlm": (row["tok_s"], row["peak_gib"])}
+    columns = [impl for impl in IMPLEMENTATIONS if any(impl in cells for cells in speeds.values())]
+    rows = [[CONFIG_NAMES.get(config, config), str(batch), *(f"{cells[impl][0]:,.0f} ({cells[impl][1]:.1f})" if impl in cells else "" for impl in columns)]
+            for (config, batch), cells in speeds.items()]
+    headings = ["model", "micro-batch", *(IMPLEMENTATIONS[impl] for impl in columns)]
+    if not any(row[1] for row in rows):
+        headings, rows = headings[:1] + headings[2:], [row[:1] + row[2:] for row in rows]
+    return ["Whole training steps on one of these GPUs, tokens per second (peak GiB):", "", *table(headings, rows)] if rows else []
 
 
 def headline(moe_mlp, scale, compare, peers):

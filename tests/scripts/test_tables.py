@@ -170,16 +170,22 @@ def test_the_headline_leaves_out_what_is_not_measured():
     assert update_tables.headline(moe_mlp, None, None, None)[2:5] == [
         "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |", "|---|---|---|---|---|", "| | 8,768,256,128,8 | 400 / 500 | 92 / 142 | 92 / 142 |"]
     assert update_tables.headline(moe_mlp, scale, compare, None)[-5:] == [
-        "| model | implementation | tok/s | peak GiB |", "|---|---|---|---|", "| OLMoE-1B-7B | scatterlm | 50,000 | 83.7 |",
-        "| dense 124M | scatterlm | 480,000 | 13.0 |", "| MoE 124M active, 521M in all | scatterlm | 400,000 | 18.0 |"]
+        "| model | scatterlm |", "|---|---|", "| OLMoE-1B-7B | 50,000 (83.7) |",
+        "| dense 124M | 480,000 (13.0) |", "| MoE 124M active, 521M in all | 400,000 (18.0) |"]
 
     fine, olmoe = "24576,1536,256,128,8", "32768,2048,1024,64,8"
     peers = {**about, "rows": [row("scatterlm", fine, 500), row("scatterlm", olmoe, 600), row("scattermoe", olmoe, 200),
+                               {"impl": "scatterlm", "config": "dense_124m", "micro_batch": 32, "tok_s": 490000, "peak_gib": 20},
+                               {"impl": "scatterlm", "config": "dense_124m", "micro_batch": 64, "tok_s": 500000, "peak_gib": 30},
                                {"impl": "nanogpt", "config": "dense_124m", "micro_batch": 64, "tok_s": 520000, "peak_gib": 40}]}
     lines = update_tables.headline(moe_mlp, scale, compare, peers)
     assert lines[2:6] == ["| shape | T,D,F,E,K | scatterlm | ScatterMoE |", "|---|---|---|---|",
                           f"| 7B-fine | {fine} | 500 / 501 | |", f"| olmoe-7B | {olmoe} | 600 / 601 | 200 / 201 |"]
-    assert lines[-1] == "| dense 124M | 64 | nanoGPT | 520,000 | 40.0 |" and not any("480,000" in line for line in lines)
+    assert lines[-6:] == ["| model | micro-batch | scatterlm | nanoGPT |", "|---|---|---|---|", "| dense 124M | 32 | 490,000 (20.0) | |",
+                          "| dense 124M | 64 | 500,000 (30.0) | 520,000 (40.0) |", "| OLMoE-1B-7B | | 50,000 (83.7) | |",
+                          "| MoE 124M active, 521M in all | | 400,000 (18.0) | |"]
+    only_steps = {**peers, "rows": peers["rows"][3:]}
+    assert update_tables.headline(moe_mlp, None, None, only_steps)[2] == "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |"
 
 
 def test_every_table_has_one_place_and_an_empty_one_says_so():
