@@ -10,9 +10,20 @@ target_include_directories(scatterlm_pch PUBLIC ${CMAKE_SOURCE_DIR})
 target_compile_definitions(scatterlm_pch PUBLIC FMT_HEADER_ONLY)
 target_precompile_headers(scatterlm_pch PUBLIC ${CMAKE_SOURCE_DIR}/lib/pch.h)
 
-# scatterlm_library(<folder of lib> [lower folders...])
+option(SCATTERLM_KERNELS "Ops on GPUs run our kernels; OFF: LibTorch's own operations, to compare with" ON)
+if(NOT SCATTERLM_CUDA)
+  set(SCATTERLM_KERNELS OFF)
+endif()
+
+# scatterlm_library(<folder of lib> [lower folders...]). A folder whose *_cuda.cpp files call kernels has no_kernels.cpp to take
+# their place in a build without kernels.
 function(scatterlm_library name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${name}/*.cpp)
+  if(SCATTERLM_KERNELS)
+    list(FILTER sources EXCLUDE REGEX "/no_kernels\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+  endif()
   add_library(scatterlm_${name} STATIC ${sources})
   target_link_libraries(scatterlm_${name} PUBLIC scatterlm::torch)
   target_include_directories(scatterlm_${name} PUBLIC ${CMAKE_SOURCE_DIR})

@@ -10,10 +10,6 @@
 #include "lib/util/error.h"
 #include "lib/util/gpu.h"
 
-#ifdef SCATTERLM_KERNELS
-#include <cuda_runtime_api.h>
-#endif
-
 namespace scatterlm::bench {
 namespace {
 
@@ -29,12 +25,6 @@ std::string driver_version() {
   const bool known = init && version && init() == 0 && version(text, sizeof(text)) == 0;
   return known ? text : "unknown";
 }
-
-#ifdef SCATTERLM_KERNELS
-constexpr int kCudaVersion = CUDART_VERSION;
-#else
-constexpr int kCudaVersion = 0;  // no kernels
-#endif
 
 Ceilings measure_ceilings(at::Device device) {
   constexpr int64_t kSide = 8192, kCopyBytes = int64_t{2} << 30, kRounds = 30;
@@ -54,7 +44,8 @@ Machine find_machine(const std::string& family) {
     return {};
   }
   const Gpu& gpu = gpus().front();
-  if (kCudaVersion == 0) fail_user("this program was built with -DSCATTERLM_KERNELS=OFF: it has no kernels to bench");
+  const int cuda = ops::kernels_cuda_version();
+  if (cuda == 0) fail_user("this program was built with -DSCATTERLM_KERNELS=OFF: it has no kernels to bench");
   const auto capability = fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10);
   if (gpu.compute_capability < kPortable)
     fail_user("{}: the kernels need compute capability 8.0, this GPU has {}; CUDA_VISIBLE_DEVICES= benches the CPU", gpu.name,
@@ -68,7 +59,7 @@ Machine find_machine(const std::string& family) {
   return {.device = device,
           .gpu = gpu.name,
           .driver = driver_version(),
-          .cuda = fmt::format("{}.{}", kCudaVersion / 1000, kCudaVersion % 1000 / 10),
+          .cuda = fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10),
           .family = family.empty() ? own : family,
           .ceilings = measure_ceilings(device)};
 }

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "lib/bench/launch_gpu.h"
+#include "lib/bench/kernel_launch.h"
 #include "lib/bench/plain.h"
 #include "lib/config/enums.h"
 #include "lib/ops/activation.h"

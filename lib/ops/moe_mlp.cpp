@@ -7,7 +7,6 @@
 #include "lib/ops/expert_bias.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
-#include "lib/ops/moe_mlp_kernels.h"
 #include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
@@ -15,6 +14,7 @@
 namespace scatterlm::ops {
 namespace {
 
+/// Built of other ops, for CPU tensors and for what no kernel takes.
 /// Formulas of backward, for row m of token t and expert e with gate s (Guo et al., arXiv 2512.14080, section 3):
 ///   dA' = dO[t] W2[e]     dS = <dA', A>     dH = act'(H) s dA'     dX[t] = sum over slots of dH W1[e]
 ///   dW2[e] = sum over rows of dO[t]^T (s A)       dW1[e] = sum over rows of dH^T X[t]
@@ -107,10 +107,7 @@ at::Tensor moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tenso
   check_bias("b1", bias.b1, is_gated(kind) ? "2F" : "F", w1);
   check_bias("b2", bias.b2, "D", w2);
   const auto rows_TD = x_TD.contiguous(), weights = gates.contiguous();
-#ifdef SCATTERLM_KERNELS
-  if (kernels_take_moe_mlp(rows_TD, w1, w2, routing, bias))
-    return moe_mlp_on_kernels(rows_TD, w1, w2, weights, routing, kind, bias);
-#endif
+  if (auto out_TD = cuda::moe_mlp(rows_TD, w1, w2, weights, routing, kind, bias)) return *out_TD;
   return MoeMlpFunction::apply(rows_TD, w1, w2, weights, bias.b1, bias.b2, routing, static_cast<int64_t>(kind));
 }
 

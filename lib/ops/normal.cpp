@@ -2,15 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/DeviceGuard.h>
 
 #include "kernels/device/philox.h"
-#include "lib/ops/device.h"
 #include "lib/util/error.h"
-
-#ifdef SCATTERLM_KERNELS
-#include "kernels/normal.h"
-#endif
 
 namespace scatterlm::ops {
 namespace {
@@ -42,14 +36,7 @@ void fill_normal(at::Tensor out, uint64_t stream, int64_t first, float std) {
   }
   if (first < 0) fail("[fill_normal] first must not be negative, got {}", first);
   const float scale = std * kernels::kInverseSigma;
-#ifdef SCATTERLM_KERNELS
-  if (has_kernels(out)) {
-    const c10::DeviceGuard guard(out.device());
-    kernels::fill_normal({out.mutable_data_ptr<float>(), out.numel(), stream, static_cast<uint64_t>(first), scale},
-                         current_stream(out));
-    return;
-  }
-#endif
+  if (cuda::fill_normal(out, stream, first, scale)) return;
   auto values = out.is_cpu() ? out : at::empty(out.sizes(), at::kFloat);
   fill_on_cpu(values, stream, first, scale);
   if (!out.is_cpu()) out.copy_(values);

@@ -6,7 +6,6 @@
 #include "lib/ops/accumulate_type.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm.h"
-#include "lib/ops/parallel_linear_kernels.h"
 #include "lib/ops/same_device.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
@@ -14,6 +13,7 @@
 namespace scatterlm::ops {
 namespace {
 
+/// Built of other ops, for CPU tensors and for what no kernel takes.
 /// The output with gates p needs no product of its own in backward: with dX' = dO W for the ungated rows, dp = <dX', x> and dx
 /// = p dX'.
 class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFunction> {
@@ -96,10 +96,7 @@ at::Tensor parallel_linear(const at::Tensor& x, const at::Tensor& weight, const 
   check(x, weight, routing, in_order, out_order, gates_TK);
   const auto rows = x.contiguous();
   const auto gates = gates_TK ? std::optional(gates_TK->contiguous()) : std::nullopt;
-#ifdef SCATTERLM_KERNELS
-  if (kernels_take_parallel_linear(rows, weight, routing))
-    return parallel_linear_on_kernels(rows, weight, routing, in_order, out_order, gates);
-#endif
+  if (auto y = cuda::parallel_linear(rows, weight, routing, in_order, out_order, gates)) return *y;
   return ParallelLinearFunction::apply(rows, weight, gates, routing.sorted_R, routing.inverse_R, routing.offsets_E1,
                                        in_order == RowOrder::kToken, out_order == RowOrder::kToken);
 }

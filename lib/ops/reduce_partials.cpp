@@ -1,15 +1,9 @@
 #include "lib/ops/reduce_partials.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/DeviceGuard.h>
 
-#include "lib/ops/device.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
-
-#ifdef SCATTERLM_KERNELS
-#include "kernels/reduce_partials.h"
-#endif
 
 namespace scatterlm::ops {
 
@@ -23,21 +17,7 @@ void reduce_partials(const at::Tensor& others, const at::Tensor& own, int64_t ow
         "[reduce_partials] needs contiguous others [r-1, n], own [n] and out [n] of one type, got {} {}, {} {} at {} and {} {}",
         others.toString(), shape_of(others), own.toString(), shape_of(own), own_index, out.toString(), shape_of(out));
   }
-#ifdef SCATTERLM_KERNELS
-  const bool bf16 = own.scalar_type() == at::kBFloat16, fp32 = own.scalar_type() == at::kFloat;
-  if ((bf16 || fp32) && kernels_can_load(others) && kernels_can_load(own) && kernels_can_load(out) && own.numel() % 8 == 0) {
-    const c10::DeviceGuard guard(own.device());
-    kernels::reduce_partials({.others = others.const_data_ptr(),
-                              .own = own.const_data_ptr(),
-                              .out = out.mutable_data_ptr(),
-                              .type = bf16 ? kernels::DataType::kBf16 : kernels::DataType::kFp32,
-                              .num_others = others.size(0),
-                              .own_index = own_index,
-                              .count = own.numel()},
-                             current_stream(own));
-    return;
-  }
-#endif
+  if (cuda::reduce_partials(others, own, own_index, out)) return;
   const auto part = [&](int64_t r) { return r == own_index ? own : others[r < own_index ? r : r - 1]; };
   auto sum =
       part(0).to(own.scalar_type() == at::kBFloat16 ? at::kFloat : own.scalar_type(), /*non_blocking=*/false, /*copy=*/true);

@@ -3,12 +3,18 @@
 
 namespace scatterlm::ops {
 
-/// y = (x / sqrt(mean(x^2) + eps), in fp32, cast to x's dtype) * weight over the last dimension.
-/// x [..., D], weight [D] -> [..., D]. Zhang and Sennrich, arXiv 1910.07467. Errors: "[rms_norm] ...".
+/// RMSNorm over the last dimension: y = (x / sqrt(mean(x^2) + eps)) * weight. The bracket is computed in float32 (float64 for
+/// float64) and rounded to x's dtype before it is multiplied by the weight. x [..., D] and weight [D] have one dtype; returns
+/// the shape and dtype of x, differentiable in both. Source: Zhang and Sennrich, arXiv 1910.07467.
+/// Throws "[rms_norm] ..." for wrong shapes or dtypes.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-namespace ref {
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-}
+namespace cpu {  // for CPU tensors; on a GPU rms_norm.cpp calls LibTorch's own kernel
+/// Writes y [N, D] and the reciprocal roots rstd [N], which backward needs.
+void rms_norm_fwd(const at::Tensor& x_ND, const at::Tensor& weight, double eps, at::Tensor& y_ND, at::Tensor& rstd_N);
+/// Writes dx [N, D] and sets dweight [D].
+void rms_norm_bwd(const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Tensor& weight, const at::Tensor& rstd_N,
+                  at::Tensor& dx_ND, at::Tensor& dweight);
+}  // namespace cpu
 
 }  // namespace scatterlm::ops

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "lib/ops/accumulate_type.h"
 #include "lib/ops/gemm.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/shape.h"
@@ -43,52 +42,13 @@ class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
   }
 };
 
-/// What the experts are chosen by; never part of the gradient.
-at::Tensor selection_scores(const at::Tensor& logits_TE, const at::Tensor& scores_TE, const std::optional<at::Tensor>& bias_E,
-                            const RouterOptions& options) {
-  if (!bias_E) return logits_TE.detach();
-  return (options.topk_before_softmax ? logits_TE : scores_TE).detach() + *bias_E;
-}
-
-RouterOutput plain_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options) {
-  const bool softmax = options.score == RouterScore::kSoftmax;
-  const auto scores_TE = softmax ? at::softmax(logits_TE, 1) : at::sigmoid(logits_TE);
-  const auto selection_TE = selection_scores(logits_TE, scores_TE, bias_E, options);
-  const auto order_TE = std::get<1>(at::sort(selection_TE, /*stable=*/true, /*dim=*/1, /*descending=*/true));
-  const auto ids_TK = order_TE.slice(1, 0, options.num_experts_per_tok);
-
-  at::Tensor gates_TK;
-  if (softmax && (options.topk_before_softmax || options.norm_topk_prob)) {
-    gates_TK = at::softmax(logits_TE.gather(1, ids_TK), 1);  // P over the sum of the chosen P, without its underflow
-  } else {
-    gates_TK = scores_TE.gather(1, ids_TK);
-    if (options.norm_topk_prob) gates_TK = gates_TK / (gates_TK.sum(1, true) + kSigmoidEps);
-  }
-  RouterOutput out;
-  out.logits_TE = logits_TE;
-  out.gates_TK = gates_TK * options.routed_scaling_factor;
-  out.ids_TK = ids_TK.to(at::kInt);
-  out.counts_E = at::zeros({logits_TE.size(1)}, out.ids_TK.options())
-                     .scatter_add_(0, ids_TK.flatten(), at::ones({ids_TK.numel()}, out.ids_TK.options()));
-  out.prob_sum_E = (softmax ? scores_TE : scores_TE / (scores_TE.sum(1, true) + kSigmoidEps)).sum(0);
-  out.lse_sq_sum = at::logsumexp(logits_TE, 1).square().sum();
-  return out;
-}
-
 }  // namespace
-
-RouterOutput ref::router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
-                         const RouterOptions& options) {
-  const auto wide = accumulate_type(x_TD);
-  return plain_scores(at::linear(x_TD.to(wide), weight_ED.to(wide)), bias_E, options);
-}
 
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options) {
   check(x_TD, weight_ED, bias_E, options);
   const auto logits_TE = LogitsFunction::apply(x_TD.contiguous(), weight_ED.contiguous());
-  return router_scores_takes(logits_TE, options) ? router_scores(logits_TE, bias_E, options)
-                                                 : plain_scores(logits_TE, bias_E, options);
+  return router_scores(logits_TE, bias_E, options);
 }
 
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& load_E, double num_tokens) {

@@ -25,21 +25,19 @@ struct RouterOutput {
   at::Tensor lse_sq_sum;  ///< fp32 scalar, differentiable: sum over t of logsumexp(z_t)^2
 };
 
-/// logits z = x_TD weight_ED^T with fp32 accumulation, kept fp32; selection in fp32 by score + bias_E (bias-balanced selection,
-/// 2408.15664), gates from the score alone. Without a bias the logits themselves are compared: same order as their scores, but
-/// free of ties by rounding. NaN logits give valid ids and are chosen first, so they show in the gates. Fedus et al.,
-/// 2101.03961 (losses); Zoph et al., 2202.08906 (z-loss).
+/// Routes tokens to experts. x_TD [T, D] and weight_ED [E, D] have one dtype; the logits z = x weight^T are accumulated and
+/// kept in float32 (float64 for float64). Each token gets the K experts of the highest score + bias_E [E] (bias-balanced
+/// selection: Wang et al., arXiv 2408.15664); gates come from the scores alone. Without a bias the logits are compared: the
+/// same order as their scores, but free of ties by rounding. NaN logits are chosen first and give valid ids, so they show in
+/// the gates. Differentiable in x and weight. Sources of the losses: Fedus et al., arXiv 2101.03961 (load balancing); Zoph et
+/// al., arXiv 2202.08906 (z-loss). Throws "[router] ..." for wrong shapes or options.
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options);
 
-/// sum_e load_E[e] * prob_sum_E[e] / num_tokens: this micro-batch's share of the Switch auxiliary loss, 1 in total at perfect
-/// balance. load_E = E c_e / (N K), 1 for an expert that has its share, is a constant for the gradient. Experts of several
-/// routers in a row give the sum of their losses.
+/// Returns sum_e load_E[e] * prob_sum_E[e] / num_tokens: this micro-batch's share of the load balancing loss of the Switch
+/// Transformer, which is 1 in total at perfect balance. load_E[e] = E c_e / (N K) is 1 for an expert that has its share of the
+/// N tokens; the gradient treats it as a constant. The experts of several routers one after another give the sum of their
+/// losses. Throws "[load_balance_loss] ..." unless both have the same shape.
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& load_E, double num_tokens);
-
-namespace ref {
-RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
-                    const RouterOptions& options);
-}
 
 }  // namespace scatterlm::ops

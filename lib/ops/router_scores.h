@@ -7,10 +7,20 @@ namespace scatterlm::ops {
 /// Added to a sum of sigmoid scores before division by it.
 constexpr double kSigmoidEps = 1e-20;
 
-/// CPU tensors, and fp32 on a GPU with our kernels (up to 1024 experts, 64 per token).
-bool router_scores_takes(const at::Tensor& logits_TE, const RouterOptions& options);
-
-/// logits_TE fp32 or fp64, contiguous.
+/// Computes scores, selection, gates and the sums for the losses from logits_TE [T, E], float32 or float64 and contiguous; see
+/// router() for the rules. Differentiable in the logits. The options must fit the shapes, which router() checks.
 RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options);
+
+// Backends, of which router_scores.cpp picks one; all are differentiable.
+namespace ref {  // LibTorch's own operations, on any device
+RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options);
+}
+namespace cpu {
+RouterOutput router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E, const RouterOptions& options);
+}
+namespace cuda {  // nothing where no kernel takes these tensors: the kernels are for float32, 1024 experts, 64 per token
+std::optional<RouterOutput> router_scores(const at::Tensor& logits_TE, const std::optional<at::Tensor>& bias_E,
+                                          const RouterOptions& options);
+}
 
 }  // namespace scatterlm::ops

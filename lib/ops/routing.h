@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace scatterlm::ops {
 
 /// Slot index i = t*K + j. All int32, on the device of the ids.
@@ -19,12 +21,20 @@ struct Routing {
   at::Tensor token_offsets_T1;
 };
 
-/// ids_TK int32, each in 0..E-1.
+/// Sorts the slots by expert, keeping their order within one. ids_TK [T, K] int32 names the expert of each slot, 0..E-1.
+/// Throws "[routing] ..." for other shapes or dtypes, num_experts < 1 and, on the CPU, an id out of range; on a GPU ids are
+/// not checked. Never waits for a GPU.
 Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts);
 
-namespace ref {
-/// The same in plain tensor operations on any device, without waiting for it; ids are not checked.
+// Backends, of which routing.cpp picks one. ids_TK is contiguous.
+namespace ref {  // LibTorch's own operations, on any device and without waiting for it; ids are not checked
 Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts);
-}  // namespace ref
+}
+namespace cpu {
+Routing make_routing(const at::Tensor& ids_TK, int64_t num_experts);
+}
+namespace cuda {  // nothing where no kernel takes these tensors
+std::optional<Routing> make_routing(const at::Tensor& ids_TK, int64_t num_experts);
+}
 
 }  // namespace scatterlm::ops

@@ -13,8 +13,9 @@ struct RoundedRouting {
   Routing routing;     ///< with token_offsets_T1
 };
 
-/// Rule NR-f of Guo et al., arXiv 2512.14080, algorithm 4: an expert that the router gave f tokens takes n, the multiple of 128
-/// next to f (from the middle down to the lower one, and at most T).
+/// Rounds the number of tokens of every expert to whole tiles, by rule NR-f of Guo et al., arXiv 2512.14080, algorithm 4: an
+/// expert to which the router gave f tokens takes n, the multiple of 128 nearest to f (the lower one from the middle; at most
+/// T). `chosen` is the result of router() with these options.
 /// - n < f drops the f - n chosen tokens of the lowest gates. Other gates of such a token stay as they are; it may end without
 ///   an expert.
 /// - n > f fills with the n - f unchosen tokens of the highest scores. The gate of such a pair is its score, times
@@ -22,16 +23,19 @@ struct RoundedRouting {
 ///   weighs no more than it would have, had the router chosen it.
 /// Equal ones: the lower token stays, or comes in. NaN counts as the highest. Selection has no gradient, gates have.
 ///
-/// Slots ascend in (token, expert). Their number is known to the device alone, it is offsets_E1[E]; lists have R = max_slots()
-/// entries. In those behind, sorted and inverse are the identity, tokens and gates 0, and nothing reads their rows.
+/// Slots ascend in (token, expert). Only the device knows their number, offsets_E1[E]; the index tensors have R = max_slots()
+/// entries. Past the last slot, sorted and inverse are the identity, tokens and gates are 0, and no op reads those rows.
 RoundedRouting token_rounding(const RouterOutput& chosen, const RouterOptions& options);
 
-/// min(T E, T K + E 128 / 2)
+/// The most slots that there can be after rounding: min(T E, T K + E 128 / 2).
 int64_t max_slots(int64_t num_tokens, int64_t num_experts, int64_t top_k);
 
-namespace ref {
-/// The same in plain tensor operations on any device, without waiting for it.
+// Backends, of which token_rounding.cpp picks one.
+namespace ref {  // LibTorch's own operations, on any device and without waiting for it
 RoundedRouting token_rounding(const RouterOutput& chosen, const RouterOptions& options);
-}  // namespace ref
+}
+namespace cuda {  // nothing where no kernel takes these tensors
+std::optional<RoundedRouting> token_rounding(const RouterOutput& chosen, const RouterOptions& options);
+}
 
 }  // namespace scatterlm::ops

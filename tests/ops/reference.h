@@ -74,8 +74,10 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::stack(outputs, 2);
 }
 
+/// Logits in fp32 at least, as the op has them.
 inline at::Tensor linear_cross_entropy(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& target) {
-  const auto logits = at::matmul(h, weight.t());
+  const auto wide = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto logits = at::matmul(h.to(wide), weight.to(wide).t());
   return (at::logsumexp(logits, 1) - logits.gather(1, target.unsqueeze(1)).squeeze(1)).sum();
 }
 

@@ -3,6 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "tests/ops/reference.h"
+
 #include "tests/ops/check_op.h"
 
 namespace scatterlm {
@@ -21,7 +23,7 @@ TEST_CASE("cross_entropy on kernels: values and gradients", "[cross_entropy]") {
   INFO("T " << tokens << ", V " << vocab);
   const auto target = make_target(tokens, vocab);
   test::require_low_precision([&](const Tensors& x) { return ops::linear_cross_entropy(x[0], x[1], target); },
-                              [&](const Tensors& x) { return ops::ref::linear_cross_entropy(x[0], x[1], target); },
+                              [&](const Tensors& x) { return reference::linear_cross_entropy(x[0], x[1], target); },
                               {test::randn({tokens, 16}, 3), test::randn({vocab, 16}, 4)}, {.dtype = dtype});
 }
 

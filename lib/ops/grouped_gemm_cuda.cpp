@@ -1,5 +1,4 @@
-#ifdef SCATTERLM_KERNELS
-#include "lib/ops/expert_gemms.h"
+#include "lib/ops/grouped_gemm_cuda.h"
 
 #include <ATen/ATen.h>
 
@@ -50,4 +49,3 @@ at::Tensor ExpertGemms::bias_gradient(const at::Tensor& bias, kernels::ExpertBia
 }
 
 }  // namespace scatterlm::ops
-#endif

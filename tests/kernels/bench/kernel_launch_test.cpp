@@ -1,5 +1,5 @@
 // The kernels as the benchmark calls them, on CPU tensors: kernels compiled for tests/kernels/emulated.
-#include "lib/bench/launch_gpu.h"
+#include "lib/bench/kernel_launch.h"
 
 #include <ATen/ATen.h>
 
@@ -18,7 +18,7 @@ MoeInputs bfloat16_inputs(const MoeShape& shape, RoutingPattern pattern) {
 
 }  // namespace
 
-TEST_CASE("launch_gpu: every kernel does what the benchmark takes it for", "[launch_gpu]") {
+TEST_CASE("kernel_launch: every kernel does what the benchmark takes it for", "[kernel_launch]") {
   ops::assume_compute_capability(GENERATE(80, 90));
   const auto shape = GENERATE(MoeShape{.tokens = 131, .model = 72, .width = 264, .experts = 6, .top_k = 2},
                               MoeShape{.tokens = 1, .model = 8, .width = 16, .experts = 3, .top_k = 3});

@@ -1,6 +1,3 @@
-#include "lib/bench/launch_gpu.h"
-
-#ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -8,6 +5,7 @@
 #include "kernels/gather_sum.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/routing.h"
+#include "lib/bench/kernel_launch.h"
 #include "lib/ops/device.h"
 
 namespace scatterlm::bench {
@@ -137,8 +135,3 @@ void launch_on_gpu(MoeKernel kernel, MoeTensors& t) {
 }
 
 }  // namespace scatterlm::bench
-#else
-// find_machine() gives no GPU to this program.
-void scatterlm::bench::allocate_on_gpu(MoeTensors&) {}
-void scatterlm::bench::launch_on_gpu(MoeKernel, MoeTensors&) {}
-#endif

@@ -1,13 +1,11 @@
-#include "lib/ops/parallel_linear_kernels.h"
-
-#ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/gate_bwd.h"
-#include "lib/ops/expert_gemms.h"
 #include "lib/ops/gather_sum.h"
+#include "lib/ops/grouped_gemm_cuda.h"
+#include "lib/ops/parallel_linear.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -29,7 +27,7 @@ struct Lists {
 };
 
 /// With gates s, da' = dO W, dx = s da', ds = <da', x>, dW = sum of dO[t]^T (s x): no product is kept.
-class KernelParallelLinear : public torch::autograd::Function<KernelParallelLinear> {
+class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& gates_TK, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
@@ -91,17 +89,14 @@ class KernelParallelLinear : public torch::autograd::Function<KernelParallelLine
 
 }  // namespace
 
-bool kernels_take_parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing) {
-  return kernels_take(x) && kernels_take(weight) && weight.size(1) % 8 == 0 && routing.tiles_E3.defined();
-}
-
-at::Tensor parallel_linear_on_kernels(const at::Tensor& x, const at::Tensor& weight, const Routing& routing, RowOrder in_order,
-                                      RowOrder out_order, const std::optional<at::Tensor>& gates_TK) {
+std::optional<at::Tensor> cuda::parallel_linear(const at::Tensor& x, const at::Tensor& weight, const Routing& routing,
+                                                RowOrder in_order, RowOrder out_order,
+                                                const std::optional<at::Tensor>& gates_TK) {
+  if (!kernels_take(x) || !kernels_take(weight) || weight.size(1) % 8 != 0 || !routing.tiles_E3.defined()) return {};
   const c10::DeviceGuard guard(x.device());
-  return KernelParallelLinear::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
-                                     routing.offsets_E1, routing.tiles_E3, in_order == RowOrder::kToken,
-                                     out_order == RowOrder::kToken);
+  return ParallelLinearFunction::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
+                                       routing.offsets_E1, routing.tiles_E3, in_order == RowOrder::kToken,
+                                       out_order == RowOrder::kToken);
 }
 
 }  // namespace scatterlm::ops
-#endif

@@ -1,4 +1,4 @@
-#include "lib/ops/lists.h"
+#include "lib/ops/allocate_together.h"
 
 #include <ATen/ATen.h>
 
@@ -20,13 +20,13 @@ at::Tensor part_of(const at::Tensor& buffer, int64_t first, int64_t size) {
 
 }  // namespace
 
-void allocate_lists(const at::TensorOptions& options, std::initializer_list<NewList> lists) {
+void allocate_together(const at::TensorOptions& options, std::initializer_list<NewVector> vectors) {
   int64_t total = 0;
-  for (const auto& [list, size] : lists) total += aligned(size);
+  for (const auto& [vector, size] : vectors) total += aligned(size);
   const auto buffer = at::empty({total}, options);
   int64_t first = 0;
-  for (const auto& [list, size] : lists) {
-    list = part_of(buffer, first, size);
+  for (const auto& [vector, size] : vectors) {
+    vector = part_of(buffer, first, size);
     first += aligned(size);
   }
 }

@@ -1,4 +1,4 @@
-// What ops on the kernels of experts (kernels/grouped_gemm.h) share.
+// What the ops that call the grouped GEMM kernels (kernels/grouped_gemm.h) share; only *_cuda.cpp files include it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,6 +8,7 @@
 
 namespace scatterlm::ops {
 
+/// Whether the grouped GEMM kernels take this operand: bfloat16 that kernels can load.
 inline bool kernels_take(const at::Tensor& x) { return kernels_can_load(x) && x.scalar_type() == at::kBFloat16; }
 
 /// The routing as the kernels see it, and where they run.
@@ -18,16 +19,17 @@ struct ExpertGemms {
         capability(compute_capability(x)),
         stream(current_stream(x)) {}
 
-  /// Rows of a, in expert order or named by rows_R, times b.
+  /// The product of the rows of `a` with b: rows_R [R] names the row of `a` for each row; nullptr: `a` is in expert order.
   kernels::GroupedGemmArgs times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
     return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms, capability};
   }
 
-  /// dW of `weight` [E, m, n] from args.a and args.b. Undefined if it was added straight into the gradient of the weight: that
-  /// of a leaf whose gradient is there already, in fp32 or bf16; its post-accumulate hook runs as ever.
+  /// Computes the gradient of `weight` [E, m, n] from args.a and args.b; the other arguments are filled in here. If the weight
+  /// is a leaf that has a contiguous float32 or bfloat16 gradient already, adds to it and returns an undefined tensor (autograd
+  /// still runs the post-accumulate hook); otherwise returns a new tensor in the weight's dtype.
   at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
 
-  /// The same for db of `bias` [E, n] from args.dy, rows and gates.
+  /// The same for the gradient of `bias` [E, n], from args.dy, its rows and gates.
   at::Tensor bias_gradient(const at::Tensor& bias, kernels::ExpertBiasGradArgs args) const;
 
   kernels::ExpertRows experts;

@@ -1,6 +1,3 @@
-#include "lib/ops/moe_mlp_kernels.h"
-
-#ifdef SCATTERLM_KERNELS
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/function.h>
@@ -9,7 +6,8 @@
 
 #include "kernels/expert_bias.h"
 #include "kernels/gather_sum.h"
-#include "lib/ops/expert_gemms.h"
+#include "lib/ops/grouped_gemm_cuda.h"
+#include "lib/ops/moe_mlp.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -129,14 +127,12 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
 
 }  // namespace
 
-bool kernels_take_moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const Routing& routing,
-                          const MoeMlpBias& bias) {
-  return kernels_take(x_TD) && kernels_take(w1) && kernels_take(w2) && routing.tiles_E3.defined() &&
-         (!bias.b1 || kernels_take(*bias.b1)) && (!bias.b2 || kernels_take(*bias.b2));
-}
-
-at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& gates,
-                              const Routing& routing, Activation kind, const MoeMlpBias& bias) {
+std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor& w1, const at::Tensor& w2,
+                                        const at::Tensor& gates, const Routing& routing, Activation kind,
+                                        const MoeMlpBias& bias) {
+  if (!kernels_take(x_TD) || !kernels_take(w1) || !kernels_take(w2) || !routing.tiles_E3.defined() ||
+      (bias.b1 && !kernels_take(*bias.b1)) || (bias.b2 && !kernels_take(*bias.b2)))
+    return {};
   const c10::DeviceGuard guard(x_TD.device());
   const auto& [b1, b2] = bias;
   const int64_t rows = routing.tokens_R.size(0), width = w2.size(2);
@@ -167,4 +163,3 @@ at::Tensor moe_mlp_on_kernels(const at::Tensor& x_TD, const at::Tensor& w1, cons
 }
 
 }  // namespace scatterlm::ops
-#endif

@@ -1,8 +1,7 @@
-#include "lib/bench/graph.h"
-
-#ifdef SCATTERLM_KERNELS
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
+
+#include "lib/bench/graph.h"
 
 std::function<void()> scatterlm::bench::captured(const std::function<void()>& run, c10::Device device) {
   if (!device.is_cuda()) return run;
@@ -14,6 +13,3 @@ std::function<void()> scatterlm::bench::captured(const std::function<void()>& ru
   graph->capture_end();
   return [graph] { graph->replay(); };
 }
-#else
-std::function<void()> scatterlm::bench::captured(const std::function<void()>& run, c10::Device) { return run; }
-#endif

@@ -1,10 +1,9 @@
-#include "lib/ops/device.h"
-
-#ifdef SCATTERLM_KERNELS
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 
 #include <atomic>
 
+#include "lib/ops/device.h"
 #include "lib/util/gpu.h"
 
 namespace scatterlm::ops {
@@ -15,6 +14,8 @@ std::atomic<int> assumed_capability = 0;  // autograd's threads read it too
 const Gpu& gpu_of(const at::Tensor& x) { return gpus().at(static_cast<size_t>(x.device().index())); }
 
 }  // namespace
+
+int kernels_cuda_version() { return CUDART_VERSION; }
 
 bool has_kernels(const at::Tensor& x) { return x.is_cuda() && gpu_of(x).compute_capability >= 80; }
 
@@ -30,7 +31,3 @@ CUstream_st* current_stream(const at::Tensor& x) { return c10::cuda::getCurrentC
 int num_sms(const at::Tensor& x) { return static_cast<int>(gpu_of(x).multiprocessors); }
 
 }  // namespace scatterlm::ops
-#else
-bool scatterlm::ops::has_kernels(const at::Tensor&) { return false; }
-void scatterlm::ops::assume_compute_capability(int) {}
-#endif

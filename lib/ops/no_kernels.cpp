@@ -1,0 +1,47 @@
+// Compiled in place of the *_cuda.cpp files in a build without kernels: no kernel takes anything, so ops go on to their other
+// backends. (One file, so that a program that links the *_cuda.cpp files before this library, as the tests of the emulated GPU
+// do, gets none of it.)
+#include "lib/ops/activation.h"
+#include "lib/ops/cross_entropy.h"
+#include "lib/ops/device.h"
+#include "lib/ops/gather_sum.h"
+#include "lib/ops/moe_mlp.h"
+#include "lib/ops/normal.h"
+#include "lib/ops/parallel_linear.h"
+#include "lib/ops/reduce_partials.h"
+#include "lib/ops/rope.h"
+#include "lib/ops/router_scores.h"
+#include "lib/ops/routing.h"
+#include "lib/ops/token_rounding.h"
+
+namespace scatterlm::ops {
+
+using at::Tensor;
+using std::optional;
+
+int kernels_cuda_version() { return 0; }
+bool has_kernels(const Tensor&) { return false; }
+void assume_compute_capability(int) {}
+
+namespace cuda {
+
+optional<Tensor> activation_fwd(const Tensor&, Activation) { return {}; }
+optional<Tensor> activation_bwd(const Tensor&, const Tensor&, Activation) { return {}; }
+optional<Tensor> softmax_rows(const Tensor&, const Tensor&, const Tensor&, optional<at::ScalarType>) { return {}; }
+optional<Tensor> gather_sum(const Tensor&, const Tensor&, const TokenSlots&, const optional<Tensor>&) { return {}; }
+optional<Tensor> moe_mlp(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Routing&, Activation,
+                         const MoeMlpBias&) {
+  return {};
+}
+bool fill_normal(const Tensor&, uint64_t, int64_t, float) { return false; }
+optional<Tensor> parallel_linear(const Tensor&, const Tensor&, const Routing&, RowOrder, RowOrder, const optional<Tensor>&) {
+  return {};
+}
+bool reduce_partials(const Tensor&, const Tensor&, int64_t, const Tensor&) { return false; }
+optional<Tensor> rotate(const Tensor&, const Tensor&, const Tensor&, int) { return {}; }
+optional<RouterOutput> router_scores(const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
+optional<Routing> make_routing(const Tensor&, int64_t) { return {}; }
+optional<RoundedRouting> token_rounding(const RouterOutput&, const RouterOptions&) { return {}; }
+
+}  // namespace cuda
+}  // namespace scatterlm::ops
