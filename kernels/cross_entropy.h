@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/data_type.h"
+#include "kernels/device/data_type.h"
 
 namespace scatterlm::kernels {
 

@@ -52,14 +52,14 @@ __global__ void __launch_bounds__(kThreads) expert_bias_grad_kernel(const __grid
   __syncthreads();
   const int pair = threadIdx.x * 2;
   if (pair >= kColumns || first_column + pair >= p.n) return;
-  if (begin == end && p.update == WgradUpdate::kAdd) return;
+  if (begin == end && p.update == GradientUpdate::kAdd) return;
   float x = 0, y = 0;
 #pragma unroll
   for (int row = 0; row < kRowsAtOnce; ++row) {
     x += sums[row][pair];
     y += sums[row][pair + 1];
   }
-  update_pair(p.db, p.output, p.update, expert * p.n + first_column + pair, x, y);
+  update_pair(p.db, p.db_type, p.update, expert * p.n + first_column + pair, x, y);
 }
 
 struct DotsParams {

@@ -17,9 +17,9 @@ struct ExpertBiasGradArgs {
   const float* gates;        ///< fp32, one per slot; nullptr: 1 for all
   const int32_t* sorted_R;   ///< slot of row m; unused without gates
   int64_t n;
-  void* db;            ///< [E, n]
-  WgradOutput output;  ///< type of db
-  WgradUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: db += (rounded to the type of db)
+  void* db;  ///< [E, n]
+  DataType db_type;
+  GradientUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: db += (rounded to the type of db)
 };
 void expert_bias_grad(const ExpertBiasGradArgs& args, cudaStream_t stream);
 

@@ -6,7 +6,7 @@
 //
 // Rows of expert e are offsets[e] .. offsets[e+1]-1. Tiles of 128 rows never span experts: a tile's rows past the end of its
 // expert are computed from zeros or from the next expert's rows and not stored. So the device alone knows how many tiles there
-// are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/schedule.h).
+// are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/tile_scheduler.h).
 //
 // At most 32 rows, as when a model generates, need none of this but the weights of their experts, read once at full speed: both
 // forward functions then take a kernel of their own on every GPU (grouped_gemm/small_m.cu).
@@ -25,6 +25,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/device/ceil_div.h"
+#include "kernels/device/data_type.h"
 
 namespace scatterlm::kernels {
 
@@ -41,7 +42,7 @@ constexpr int kHopper = 90;
 /// Where the rows of each expert are; made by make_routing (kernels/routing.h), on the device.
 struct ExpertRows {
   const int32_t* offsets_E1;  ///< [E+1] first row of each expert, then R
-  int32_t* tiles_E3;    ///< [E+1] exclusive sums of ceil(rows of e / 128); [2] counters of the tiles begun, see schedule.h
+  int32_t* tiles_E3;  ///< [E+1] exclusive sums of ceil(rows of e / 128); [2] counters of the tiles begun, see tile_scheduler.h
   int64_t num_experts;  ///< E
   int64_t num_rows;     ///< R
 
@@ -50,49 +51,66 @@ struct ExpertRows {
   SCATTERLM_HOST_DEVICE int32_t* tile_counters() const { return tiles_E3 + num_experts + 1; }
 };
 
-/// C[m, :] = A[row(m), :] B[e(m)] for every row m.
-struct GroupedGemmArgs {
+/// The product that the functions below share: C[m, :] = A[row(m), :] B[e(m)] for every row m.
+struct GroupedProduct {
   ExpertRows experts;
   const void* a;            ///< bf16 [R, k]; with a_rows [rows, k]
   const int32_t* a_rows_R;  ///< [R] row of a that is row m of the product; nullptr: a is in expert order
   const void* b;            ///< bf16, see the functions
   int64_t n;                ///< columns of C
   int64_t k;
-  int num_sms;                        ///< multiprocessors to use
-  int compute_capability;             ///< kHopper, or any other from 80 on
-  const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order. Plain products only.
-  bool small_m_kernel = true;         ///< false: few rows take the kernels of many too
-  const void* bias = nullptr;  ///< bf16, one row for each expert, added before C is rounded. Forward only: others refuse it.
+  int num_sms;             ///< multiprocessors to use
+  int compute_capability;  ///< kHopper, or any other from 80 on
 };
 
-/// b [E, n, k], bias [E, n] -> c [R, n] bf16: c = a b[e]^T + bias[e]. (For rows named by c_rows, c may have more rows; the
-/// others stay as they are.)
-void grouped_gemm_fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
+/// c = a b[e]^T + bias[e], with b [E, n, k].
+struct GroupedGemmFwdArgs {
+  GroupedProduct product;
+  void* c;                            ///< bf16 [R, n]; with c_rows [rows, n], of which the rows not named stay as they are
+  const int32_t* c_rows_R = nullptr;  ///< [R] row of c that row m becomes; nullptr: c is in expert order
+  const void* bias = nullptr;         ///< bf16 [E, n], added before c is rounded; nullptr: none
+  bool small_m_kernel = true;         ///< false: few rows take the kernels of many too
+};
+void grouped_gemm_fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream);
 
-/// b [E, k, n] -> c [R, n] bf16: c = a b[e].
-void grouped_gemm_dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
+/// c = a b[e], with b [E, k, n].
+struct GroupedGemmDgradArgs {
+  GroupedProduct product;
+  void* c;                            ///< as of GroupedGemmFwdArgs
+  const int32_t* c_rows_R = nullptr;  ///< likewise
+};
+void grouped_gemm_dgrad(const GroupedGemmDgradArgs& args, cudaStream_t stream);
 
 /// The up projection of an MoE MLP with its activation: b = W1 [E, 2F, D] (gate rows first; [E, F, D] if not gated), n = F, k =
-/// D. h [R, 2F or F] = a b[e]^T + bias[e], bias [E, 2F or F], and act [R, F] = activation of the rounded h, both bf16.
-void grouped_gemm_activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream);
+/// D, rows of a named by a_rows. h = a b[e]^T + bias[e], and act = activation of the rounded h.
+struct ActivationFwdArgs {
+  GroupedProduct product;
+  Activation activation;
+  void* h;                     ///< bf16 [R, 2F or F]
+  void* act;                   ///< bf16 [R, F]
+  const void* bias = nullptr;  ///< bf16 [E, 2F or F], added before h is rounded; nullptr: none
+  bool small_m_kernel = true;  ///< false: few rows take the kernels of many too
+};
+void grouped_gemm_activation_fwd(const ActivationFwdArgs& args, cudaStream_t stream);
 
-/// Backward of o[t] = sum of gates W2 activation(h), with a = dO and b = W2 [E, D, F], n = F, k = D (Guo et al., "SonicMoE",
-/// arXiv 2512.14080, section 3): with da' = dO W2 and the gate s of the row
+/// Backward of o[t] = sum of gates W2 activation(h), with a = dO and b = W2 [E, D, F], n = F, k = D, rows of a named by a_rows
+/// (Guo et al., "SonicMoE", arXiv 2512.14080, section 3): with da' = dO W2 and the gate s of the row
 ///   h <- gradient of h for da = s da'          act_gated = s activation(h)          dgates = sum over F of da' activation(h)
 struct ActivationBwdArgs {
+  GroupedProduct product;
+  Activation activation;
   void* h;                  ///< bf16 [R, 2F or F]: in the pre-activation, out its gradient
   void* act_gated;          ///< bf16 [R, F]
   const float* gates;       ///< fp32, one per slot
   const int32_t* sorted_R;  ///< [R] slot of row m
   float* dgates_partial;    ///< fp32 [R, dgates_partials(F, ...)]: sums over blocks of columns, in row order
 };
+void grouped_gemm_activation_bwd(const ActivationBwdArgs& args, cudaStream_t stream);
 /// Columns of dgates_partial: ceil(F / 256) on Hopper, ceil(F / 128) elsewhere.
 int64_t dgates_partials(int64_t expert_width, int compute_capability);
-void grouped_gemm_activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& epilogue,
-                                 cudaStream_t stream);
 
-enum class WgradOutput { kBf16, kFp32 };
-enum class WgradUpdate { kStore, kAdd };
+/// What becomes of a gradient: it is stored, or added to what is there.
+enum class GradientUpdate { kStore, kAdd };
 
 /// dW[e] = sum over the rows m of e of A[m]^T B[m].
 struct WgradArgs {
@@ -102,9 +120,9 @@ struct WgradArgs {
   const void* b;            ///< bf16 [R, n], or [rows, n] with b_rows
   const int32_t* b_rows_R;
   int64_t m, n;
-  void* dw;            ///< [E, m, n]
-  WgradOutput output;  ///< type of dw
-  WgradUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: dw += (rounded to the type of dw)
+  void* dw;  ///< [E, m, n]
+  DataType dw_type;
+  GradientUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: dw += (rounded to the type of dw)
   int num_sms;
   int compute_capability;
 };

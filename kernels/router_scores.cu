@@ -8,7 +8,7 @@
 
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
-#include "kernels/device/token_scores.cuh"
+#include "kernels/token_scores.cuh"
 
 namespace scatterlm::kernels {
 namespace {

@@ -7,10 +7,10 @@
 #include <algorithm>
 
 #include "kernels/device/ceil_div.h"
-#include "kernels/device/expert_rows.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/ptx.cuh"
 #include "kernels/device/warp.cuh"
+#include "kernels/expert_rows.cuh"
 
 namespace scatterlm::kernels {
 namespace {

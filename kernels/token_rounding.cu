@@ -7,11 +7,11 @@
 #include <string>
 
 #include "kernels/device/ceil_div.h"
-#include "kernels/device/expert_rows.cuh"
 #include "kernels/device/launch.cuh"
 #include "kernels/device/ptx.cuh"
-#include "kernels/device/token_scores.cuh"
+#include "kernels/expert_rows.cuh"
 #include "kernels/grouped_gemm.h"
+#include "kernels/token_scores.cuh"
 
 namespace scatterlm::kernels {
 namespace {

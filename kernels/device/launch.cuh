@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 
 namespace scatterlm::kernels {
 

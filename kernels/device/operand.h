@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 
 namespace scatterlm::kernels {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 
 namespace scatterlm::kernels {
 namespace {
@@ -26,7 +26,7 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 
 }  // namespace
 
-CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::initializer_list<int64_t> dims,
+CUtensorMap tensor_map(const char* op, DataType type, const void* data, std::initializer_list<int64_t> dims,
                        std::initializer_list<int64_t> strides, std::initializer_list<int> box) {
   cuuint64_t size[5], step[4];
   cuuint32_t width[5], element_step[5] = {1, 1, 1, 1, 1};
@@ -41,7 +41,7 @@ CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::init
   if (!bound) throw KernelError("[" + std::string(op) + "] no CUDA device");
   CUtensorMap map;
   const auto result =
-      encoder()(&map, type == MapType::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+      encoder()(&map, type == DataType::kBfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                 static_cast<cuuint32_t>(dims.size()), const_cast<void*>(data), size, step, width, element_step,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

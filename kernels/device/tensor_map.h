@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace scatterlm::kernels {
+#include "kernels/device/data_type.h"
 
-enum class MapType { kBf16, kFp32 };
+namespace scatterlm::kernels {
 
 /// Dimensions innermost first (elements), byte steps of all but the first, box to copy (elements; the innermost is 128 bytes
 /// wide); 128-byte swizzle, zeros outside. Throws KernelError with the op's name if the driver refuses it.
-CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::initializer_list<int64_t> dims,
+CUtensorMap tensor_map(const char* op, DataType type, const void* data, std::initializer_list<int64_t> dims,
                        std::initializer_list<int64_t> strides, std::initializer_list<int> box);
 
 /// Rows [row, row + v) of a bf16 matrix [rows, columns] as the box of 64 rows at (x, 64 - v, row + v): see epilogue.cuh. From 8

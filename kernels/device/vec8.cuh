@@ -1,6 +1,6 @@
 // Eight neighbouring elements of a matrix as fp32: one access of 16 bytes for bf16, two for fp32.
 #pragma once
-#include "kernels/data_type.h"
+#include "kernels/device/data_type.h"
 #include "kernels/device/ptx.cuh"
 
 namespace scatterlm::kernels {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void store_vec8(float* to, const float (&x)[kVec8]) {
 /// visit(an element of the type).
 template <class Visit>
 void with_type(DataType type, Visit&& visit) {
-  if (type == DataType::kBf16) return visit(Bf16{});
+  if (type == DataType::kBfloat16) return visit(Bf16{});
   visit(float{});
 }
 

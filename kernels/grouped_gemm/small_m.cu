@@ -21,20 +21,21 @@ namespace scatterlm::kernels::small_m {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
-constexpr int kRun = 8, kRuns = 2;      // rows of the weight
-constexpr int kGroup = 8;               // rows of a in one product
-constexpr int kStepK = 32, kSteps = 4;  // a lane has 128 bytes of weight on their way before it waits for any
+constexpr int kRunRows = 8, kRuns = 2;          // rows of the weight
+constexpr int kGroupRows = 8;                   // rows of a in one product
+constexpr int kStepK = 32, kStepsPerChunk = 4;  // a lane has 128 bytes of weight on their way before it waits for any
 constexpr int kStepBytes = kStepK * 2;
-constexpr int kChunkK = kStepK * kSteps;
+constexpr int kChunkK = kStepK * kStepsPerChunk;
 
 /// Blocks on a multiprocessor, for an expert's rows in kGroups groups: each has 16 KB of weight on their way, where latency
 /// times bandwidth is some 32 KB. More of them would leave too few registers to fetch rows of a beside it, or spill.
 template <int kGroups>
-constexpr int kBlocks = kGroups == 1 ? 6 : 5;
+constexpr int kBlocksPerSm = kGroups == 1 ? 6 : 5;
 
 template <class Epilogue>
 struct Params {
-  GroupedGemmArgs args;
+  GroupedProduct product;
+  const void* bias;  ///< [E, halves n]; nullptr: none
   unsigned column_blocks;
   Epilogue epilogue;
 };
@@ -118,9 +119,9 @@ template <int kGroups>
 __device__ void multiply(float (&d)[kGroups][4], const Operands<kGroups>& in, int k) {
   constexpr uint4 kZeros{0, 0, 0, 0};
   for (int begin = threadIdx.x / 32 * kChunkK; begin < k; begin += kWarps * kChunkK) {
-    uint4 weight[kSteps][kRuns];
+    uint4 weight[kStepsPerChunk][kRuns];
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step)
+    for (int step = 0; step < kStepsPerChunk; ++step)
 #pragma unroll
       for (int run = 0; run < kRuns; ++run) {
         const char* at = in.weight[run] + int64_t{begin} * 2 + step * kStepBytes;
@@ -128,16 +129,16 @@ __device__ void multiply(float (&d)[kGroups][4], const Operands<kGroups>& in, in
       }
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      if (group * kGroup >= in.rows) break;
+      if (group * kGroupRows >= in.rows) break;
       const char* row = in.a + (int64_t{in.a_row[group]} * k + begin) * 2;
-      uint4 a[kSteps];
+      uint4 a[kStepsPerChunk];
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kStepsPerChunk; ++step) {
         const bool exists = in.a_row[group] >= 0 && begin + step * kStepK < in.k;
         a[step] = exists ? __ldg(reinterpret_cast<const uint4*>(row + step * kStepBytes)) : kZeros;
       }
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kStepsPerChunk; ++step) {
         const uint4 &first = weight[step][0], &second = weight[step][1];
         mma_m16n8k16(d[group], {first.x, second.x, first.y, second.y}, a[step].x, a[step].y);
         mma_m16n8k16(d[group], {first.z, second.z, first.w, second.w}, a[step].z, a[step].w);
@@ -150,17 +151,18 @@ __device__ void multiply(float (&d)[kGroups][4], const Operands<kGroups>& in, in
 template <int kGroups, class Epilogue>
 __device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, const char* bias, int first_row, int rows,
                        int64_t column, int64_t to_second) {
-  constexpr int kPairs = kRun / 2;
-  static_assert(kGroups * kGroup * kPairs <= kThreads);
+  constexpr int kPairs = kRunRows / 2;
+  static_assert(kGroups * kGroupRows * kPairs <= kThreads);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // Of each warp.
-  auto* sums = dynamic_shared<float[kGroups * kGroup][kRuns * kRun]>();
+  auto* sums = dynamic_shared<float[kGroups * kGroupRows][kRuns * kRunRows]>();
   // Products are done when all lanes have met.
   __syncwarp();
 #pragma unroll
   for (int group = 0; group < kGroups; ++group)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[warp][group * kGroup + lane % 4 * 2 + i % 2][i / 2 * kRun + lane / 4] = d[group][i];
+    for (int i = 0; i < 4; ++i)
+      sums[warp][group * kGroupRows + lane % 4 * 2 + i % 2][i / 2 * kRunRows + lane / 4] = d[group][i];
   __syncthreads();
   const int row = threadIdx.x / kPairs, pair = threadIdx.x % kPairs * 2;
   if (row >= rows) return;
@@ -170,8 +172,8 @@ __device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, c
     float low = 0, high = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      low += sums[w][row][run * kRun + pair];
-      high += sums[w][row][run * kRun + pair + 1];
+      low += sums[w][row][run * kRunRows + pair];
+      high += sums[w][row][run * kRunRows + pair + 1];
     }
     if (bias) {
       const uint32_t of_pair = __ldg(reinterpret_cast<const uint32_t*>(bias + (column + run * to_second + pair) * 2));
@@ -184,60 +186,62 @@ __device__ void finish(const float (&d)[kGroups][4], const Epilogue& epilogue, c
 }
 
 template <int kGroups, class Epilogue>
-__global__ void __launch_bounds__(kThreads, kBlocks<kGroups>) product_kernel(const __grid_constant__ Params<Epilogue> p) {
-  constexpr int kHalves = Epilogue::kHalves, kColumns = kRuns * kRun / kHalves;
-  const GroupedGemmArgs& args = p.args;
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm<kGroups>) product_kernel(const __grid_constant__ Params<Epilogue> p) {
+  constexpr int kHalves = Epilogue::kHalves, kColumns = kRuns * kRunRows / kHalves;
+  const GroupedProduct& product = p.product;
   const int first_row = static_cast<int>(blockIdx.x / p.column_blocks), own_row = threadIdx.x % 32 / 4;
   const int64_t column = int64_t{blockIdx.x % p.column_blocks} * kColumns, own_k = threadIdx.x % 4 * 8;
-  Operands<kGroups> in{.a = static_cast<const char*>(args.a) + own_k * 2, .k = static_cast<int>(args.k - own_k)};
+  Operands<kGroups> in{.a = static_cast<const char*>(product.a) + own_k * 2, .k = static_cast<int>(product.k - own_k)};
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {  // before it is known whether they exist: nothing waits for them later
-    const int m = first_row + group * kGroup + own_row;
-    in.a_row[group] = args.a_rows_R && m < args.experts.num_rows ? __ldg(args.a_rows_R + m) : m;
+    const int m = first_row + group * kGroupRows + own_row;
+    in.a_row[group] = product.a_rows_R && m < product.experts.num_rows ? __ldg(product.a_rows_R + m) : m;
   }
-  const Found found = expert_from_row(args.experts, first_row);
+  const Found found = expert_from_row(product.experts, first_row);
   if (found.rows == 0) return;
   in.rows = found.rows;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group)
-    if (group * kGroup + own_row >= in.rows) in.a_row[group] = -1;
+    if (group * kGroupRows + own_row >= in.rows) in.a_row[group] = -1;
 
   // Where the second run would begin behind the last column it is the first again: the same bits, stored twice.
-  const int64_t to_second = kHalves == 2 ? args.n : column + kRun < args.n ? kRun : 0;
-  const int64_t weight_row = int64_t{found.expert} * kHalves * args.n + column + own_row;
+  const int64_t to_second = kHalves == 2 ? product.n : column + kRunRows < product.n ? kRunRows : 0;
+  const int64_t weight_row = int64_t{found.expert} * kHalves * product.n + column + own_row;
 #pragma unroll
   for (int run = 0; run < kRuns; ++run)
-    in.weight[run] = static_cast<const char*>(args.b) + ((weight_row + run * to_second) * args.k + own_k) * 2;
+    in.weight[run] = static_cast<const char*>(product.b) + ((weight_row + run * to_second) * product.k + own_k) * 2;
   float d[kGroups][4] = {};
-  multiply(d, in, static_cast<int>(args.k));
-  const auto* bias = static_cast<const char*>(args.bias);
-  if (bias) bias += int64_t{found.expert} * kHalves * args.n * 2;
+  multiply(d, in, static_cast<int>(product.k));
+  const auto* bias = static_cast<const char*>(p.bias);
+  if (bias) bias += int64_t{found.expert} * kHalves * product.n * 2;
   finish(d, p.epilogue, bias, first_row, in.rows, column, to_second);
 }
 
 template <int kGroups, class Epilogue>
-void run_groups(const char* op, const GroupedGemmArgs& args, const Epilogue& epilogue, cudaStream_t stream) {
-  constexpr int kRows = kRun * kRuns, kColumns = kRows / Epilogue::kHalves;
-  const Params<Epilogue> params{args, static_cast<unsigned>(ceil_div(args.n, kColumns)), epilogue};
-  launch(op, product_kernel<kGroups, Epilogue>, params.column_blocks * args.experts.num_rows, kThreads,
-         kWarps * kGroups * kGroup * kRows * sizeof(float), params, stream);
+void run_groups(const char* op, const GroupedProduct& product, const void* bias, const Epilogue& epilogue,
+                cudaStream_t stream) {
+  constexpr int kRows = kRunRows * kRuns, kColumns = kRows / Epilogue::kHalves;
+  const Params<Epilogue> params{product, bias, static_cast<unsigned>(ceil_div(product.n, kColumns)), epilogue};
+  launch(op, product_kernel<kGroups, Epilogue>, params.column_blocks * product.experts.num_rows, kThreads,
+         kWarps * kGroups * kGroupRows * kRows * sizeof(float), params, stream);
 }
 
 template <class Epilogue>
-void run(const char* op, const GroupedGemmArgs& args, const Epilogue& epilogue, cudaStream_t stream) {
-  if (args.experts.num_rows <= kGroup) return run_groups<1>(op, args, epilogue, stream);
-  run_groups<kSmallM / kGroup>(op, args, epilogue, stream);
+void run(const char* op, const GroupedProduct& product, const void* bias, const Epilogue& epilogue, cudaStream_t stream) {
+  if (product.experts.num_rows <= kGroupRows) return run_groups<1>(op, product, bias, epilogue, stream);
+  run_groups<kSmallM / kGroupRows>(op, product, bias, epilogue, stream);
 }
 
 }  // namespace
 
-void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
-  run("grouped_gemm_fwd", args, StoreEpilogue{c, args.c_rows_R, args.n}, stream);
+void fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream) {
+  run("grouped_gemm_fwd", args.product, args.bias, StoreEpilogue{args.c, args.c_rows_R, args.product.n}, stream);
 }
 
-void activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream) {
-  with_activation(activation, [&](auto policy) {
-    run("grouped_gemm_activation_fwd", args, ActivationEpilogue<decltype(policy)>{h, act, args.n}, stream);
+void activation_fwd(const ActivationFwdArgs& args, cudaStream_t stream) {
+  with_activation(args.activation, [&](auto policy) {
+    run("grouped_gemm_activation_fwd", args.product, args.bias,
+        ActivationEpilogue<decltype(policy)>{args.h, args.act, args.product.n}, stream);
   });
 }
 

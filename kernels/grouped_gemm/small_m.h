@@ -5,9 +5,9 @@
 
 namespace scatterlm::kernels::small_m {
 
-inline bool take(const GroupedGemmArgs& args) { return args.small_m_kernel && args.experts.num_rows <= kSmallM; }
+inline bool takes(int64_t num_rows) { return num_rows <= kSmallM; }
 
-void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
-void activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream);
+void fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream);
+void activation_fwd(const ActivationFwdArgs& args, cudaStream_t stream);
 
 }  // namespace scatterlm::kernels::small_m

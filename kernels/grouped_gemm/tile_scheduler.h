@@ -7,8 +7,6 @@
 
 namespace scatterlm::kernels {
 
-constexpr int kTileColumns = 256;  ///< of the kernels for Hopper
-
 /// One tile of a grouped GEMM over rows.
 struct RowTile {
   int expert;

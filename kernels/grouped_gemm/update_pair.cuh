@@ -6,10 +6,10 @@
 namespace scatterlm::kernels {
 
 /// Elements `at`, even, and `at` + 1 of `gradient`.
-__device__ __forceinline__ void update_pair(void* gradient, WgradOutput output, WgradUpdate update, int64_t at, float x,
+__device__ __forceinline__ void update_pair(void* gradient, DataType type, GradientUpdate update, int64_t at, float x,
                                             float y) {
-  const bool add = update == WgradUpdate::kAdd;
-  if (output == WgradOutput::kFp32) {
+  const bool add = update == GradientUpdate::kAdd;
+  if (type == DataType::kFloat32) {
     auto* to = static_cast<float2*>(gradient) + at / 2;
     *to = add ? float2{to->x + x, to->y + y} : float2{x, y};
   } else {

@@ -19,8 +19,8 @@ kernels::ExpertRows expert_rows(const MoeTensors& t) {
 }
 
 /// a_rows_R undefined: a is in expert order.
-kernels::GroupedGemmArgs gemm(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R, const at::Tensor& b,
-                              int64_t n) {
+kernels::GroupedProduct product(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R, const at::Tensor& b,
+                                int64_t n) {
   return {.experts = expert_rows(t),
           .a = a.const_data_ptr(),
           .a_rows_R = a_rows_R.defined() ? a_rows_R.const_data_ptr<int32_t>() : nullptr,
@@ -42,8 +42,8 @@ void wgrad(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R,
                                .m = a.size(1),
                                .n = b.size(1),
                                .dw = dw.mutable_data_ptr(),
-                               .output = kernels::WgradOutput::kBf16,
-                               .update = kernels::WgradUpdate::kStore,
+                               .dw_type = kernels::DataType::kBfloat16,
+                               .update = kernels::GradientUpdate::kStore,
                                .num_sms = ops::num_sms(a),
                                .compute_capability = ops::compute_capability(a)},
                               stream);
@@ -77,9 +77,9 @@ void make_routing(MoeTensors& t, cudaStream_t stream) {
 }
 
 void activation_bwd(MoeTensors& t, cudaStream_t stream) {
-  kernels::grouped_gemm_activation_bwd(gemm(t, t.in.dout_TD, t.routing.tokens_R, t.in.w2, t.in.shape.width),
-                                       kernels::Activation::kSwiglu,
-                                       {.h = t.dh.mutable_data_ptr(),
+  kernels::grouped_gemm_activation_bwd({.product = product(t, t.in.dout_TD, t.routing.tokens_R, t.in.w2, t.in.shape.width),
+                                        .activation = kernels::Activation::kSwiglu,
+                                        .h = t.dh.mutable_data_ptr(),
                                         .act_gated = t.act_gated.mutable_data_ptr(),
                                         .gates = t.in.gates_TK.const_data_ptr<float>(),
                                         .sorted_R = t.routing.sorted_R.const_data_ptr<int32_t>(),
@@ -118,17 +118,21 @@ void launch_on_gpu(MoeKernel kernel, MoeTensors& t) {
   switch (kernel) {
     case MoeKernel::kRouting: return make_routing(t, stream);
     case MoeKernel::kUp:
-      return kernels::grouped_gemm_activation_fwd(gemm(t, in.x_TD, t.routing.tokens_R, in.w1, in.shape.width),
-                                                  kernels::Activation::kSwiglu, t.h.mutable_data_ptr(),
-                                                  t.act.mutable_data_ptr(), stream);
+      return kernels::grouped_gemm_activation_fwd({.product = product(t, in.x_TD, t.routing.tokens_R, in.w1, in.shape.width),
+                                                   .activation = kernels::Activation::kSwiglu,
+                                                   .h = t.h.mutable_data_ptr(),
+                                                   .act = t.act.mutable_data_ptr()},
+                                                  stream);
     case MoeKernel::kDown:
-      return kernels::grouped_gemm_fwd(gemm(t, t.act, {}, in.w2, in.shape.model), t.y_RD.mutable_data_ptr(), stream);
+      return kernels::grouped_gemm_fwd(
+          {.product = product(t, t.act, {}, in.w2, in.shape.model), .c = t.y_RD.mutable_data_ptr()}, stream);
     case MoeKernel::kO: return gather_sum(t, t.y_RD, in.gates_TK, t.out_TD, stream);
     case MoeKernel::kDh: return activation_bwd(t, stream);
     case MoeKernel::kDgates: return sum_dgates(t, stream);
     case MoeKernel::kDw2: return wgrad(t, in.dout_TD, t.routing.tokens_R, t.act_gated, {}, t.dw2, stream);
     case MoeKernel::kDxRows:
-      return kernels::grouped_gemm_dgrad(gemm(t, t.dh, {}, in.w1, in.shape.model), t.dx_RD.mutable_data_ptr(), stream);
+      return kernels::grouped_gemm_dgrad(
+          {.product = product(t, t.dh, {}, in.w1, in.shape.model), .c = t.dx_RD.mutable_data_ptr()}, stream);
     case MoeKernel::kDw1: return wgrad(t, t.dh, {}, in.x_TD, t.routing.tokens_R, t.dw1, stream);
     case MoeKernel::kDx: return gather_sum(t, t.dx_RD, {}, t.dx_TD, stream);
   }

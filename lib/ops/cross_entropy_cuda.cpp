@@ -28,7 +28,7 @@ std::optional<at::Tensor> cuda::softmax_rows(const at::Tensor& logits_TV, const 
                           .target = target_T.const_data_ptr<int64_t>(),
                           .loss = losses_T.mutable_data_ptr<float>(),
                           .dlogits = grad_dtype ? dlogits_TV.mutable_data_ptr() : nullptr,
-                          .dlogits_type = fp32 ? kernels::DataType::kFp32 : kernels::DataType::kBf16,
+                          .dlogits_type = fp32 ? kernels::DataType::kFloat32 : kernels::DataType::kBfloat16,
                           .num_tokens = logits_TV.size(0),
                           .vocab = logits_TV.size(1)},
                          current_stream(logits_TV));

@@ -12,13 +12,10 @@ struct Destination {
                  (parameter.grad().scalar_type() == at::kFloat || parameter.grad().scalar_type() == at::kBFloat16)),
         gradient(in_place ? parameter.grad() : at::empty_like(parameter)) {}
 
-  /// Tells args.output and args.update; returns the memory.
-  template <class Args>
-  void* describe(Args& args) const {
-    args.output = gradient.scalar_type() == at::kFloat ? kernels::WgradOutput::kFp32 : kernels::WgradOutput::kBf16;
-    args.update = in_place ? kernels::WgradUpdate::kAdd : kernels::WgradUpdate::kStore;
-    return gradient.mutable_data_ptr();
+  kernels::DataType type() const {
+    return gradient.scalar_type() == at::kFloat ? kernels::DataType::kFloat32 : kernels::DataType::kBfloat16;
   }
+  kernels::GradientUpdate update() const { return in_place ? kernels::GradientUpdate::kAdd : kernels::GradientUpdate::kStore; }
   at::Tensor result() const { return in_place ? at::Tensor() : gradient; }
 
   bool in_place;
@@ -29,7 +26,9 @@ struct Destination {
 
 at::Tensor ExpertGemms::weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const {
   const Destination destination(weight);
-  args.dw = destination.describe(args);
+  args.dw = destination.gradient.mutable_data_ptr();
+  args.dw_type = destination.type();
+  args.update = destination.update();
   args.experts = experts;
   args.num_sms = sms;
   args.compute_capability = capability;
@@ -41,7 +40,9 @@ at::Tensor ExpertGemms::weight_gradient(const at::Tensor& weight, kernels::Wgrad
 
 at::Tensor ExpertGemms::bias_gradient(const at::Tensor& bias, kernels::ExpertBiasGradArgs args) const {
   const Destination destination(bias);
-  args.db = destination.describe(args);
+  args.db = destination.gradient.mutable_data_ptr();
+  args.db_type = destination.type();
+  args.update = destination.update();
   args.experts = experts;
   args.n = bias.size(1);
   kernels::expert_bias_grad(args, stream);

@@ -20,7 +20,7 @@ struct ExpertGemms {
         stream(current_stream(x)) {}
 
   /// The product of the rows of `a` with b: rows_R [R] names the row of `a` for each row; nullptr: `a` is in expert order.
-  kernels::GroupedGemmArgs times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
+  kernels::GroupedProduct times(const at::Tensor& a, const int32_t* rows_R, const at::Tensor& b, int64_t n) const {
     return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms, capability};
   }
 

@@ -88,9 +88,13 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
 
   auto act_gated_RF = at::empty({rows, width}, x_TD.options());
   const auto partial = at::empty({rows, kernels::dgates_partials(width, gemms.capability)}, gates.options());
-  kernels::grouped_gemm_activation_bwd(gemms.times(do_TD, tokens, w2, width), static_cast<kernels::Activation>(kind),
-                                       {dh.mutable_data_ptr(), act_gated_RF.mutable_data_ptr(), gates.const_data_ptr<float>(),
-                                        sorted, partial.mutable_data_ptr<float>()},
+  kernels::grouped_gemm_activation_bwd({.product = gemms.times(do_TD, tokens, w2, width),
+                                        .activation = static_cast<kernels::Activation>(kind),
+                                        .h = dh.mutable_data_ptr(),
+                                        .act_gated = act_gated_RF.mutable_data_ptr(),
+                                        .gates = gates.const_data_ptr<float>(),
+                                        .sorted_R = sorted,
+                                        .dgates_partial = partial.mutable_data_ptr<float>()},
                                        gemms.stream);
   const bool wants_x = task_should_compute_output(kX);
   std::optional<kernels::SumDgatesArgs> dgates;
@@ -118,7 +122,8 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
     results[kW1] = gemms.weight_gradient(w1, {.a = dh.const_data_ptr(), .b = x_TD.const_data_ptr(), .b_rows_R = tokens});
   if (wants_x) {
     const auto dx_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-    kernels::grouped_gemm_dgrad(gemms.times(dh, nullptr, w1, x_TD.size(1)), dx_RD.mutable_data_ptr(), gemms.stream);
+    kernels::grouped_gemm_dgrad({.product = gemms.times(dh, nullptr, w1, x_TD.size(1)), .c = dx_RD.mutable_data_ptr()},
+                                gemms.stream);
     dh.reset();
     results[kX] = sum_rows(gemms, dx_RD, routing, gates.size(-1), nullptr, dgates ? &*dgates : nullptr);
   }
@@ -138,12 +143,12 @@ std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor
   const int64_t rows = routing.tokens_R.size(0), width = w2.size(2);
   const ExpertGemms gemms(x_TD, routing.offsets_E1, routing.tiles_E3, rows);
   auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
-  auto up = gemms.times(x_TD, routing.tokens_R.const_data_ptr<int32_t>(), w1, width),
-       down = gemms.times(act_RF, nullptr, w2, x_TD.size(1));
-  if (b1) up.bias = b1->const_data_ptr();
-  if (b2) down.bias = b2->const_data_ptr();
-  kernels::grouped_gemm_activation_fwd(up, static_cast<kernels::Activation>(kind), h.mutable_data_ptr(),
-                                       act_RF.mutable_data_ptr(), gemms.stream);
+  kernels::grouped_gemm_activation_fwd({.product = gemms.times(x_TD, routing.tokens_R.const_data_ptr<int32_t>(), w1, width),
+                                        .activation = static_cast<kernels::Activation>(kind),
+                                        .h = h.mutable_data_ptr(),
+                                        .act = act_RF.mutable_data_ptr(),
+                                        .bias = b1 ? b1->const_data_ptr() : nullptr},
+                                       gemms.stream);
   std::shared_ptr<MoeMlpBackward> backward;
   if (torch::autograd::compute_requires_grad(x_TD, w1, w2, gates, b1, b2)) {
     backward = {new MoeMlpBackward, torch::autograd::deleteNode};
@@ -156,7 +161,10 @@ std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor
   }
   h.reset();  // otherwise its memory is free for the rows of the down projection
   auto y_RD = at::empty({rows, x_TD.size(1)}, x_TD.options());
-  kernels::grouped_gemm_fwd(down, y_RD.mutable_data_ptr(), gemms.stream);
+  kernels::grouped_gemm_fwd({.product = gemms.times(act_RF, nullptr, w2, x_TD.size(1)),
+                             .c = y_RD.mutable_data_ptr(),
+                             .bias = b2 ? b2->const_data_ptr() : nullptr},
+                            gemms.stream);
   auto out_TD = sum_rows(gemms, y_RD, routing, gates.size(-1), gates.const_data_ptr<float>());
   if (backward) torch::autograd::set_history(out_TD, backward);
   return out_TD;

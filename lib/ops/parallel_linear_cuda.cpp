@@ -40,9 +40,10 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
     const ExpertGemms gemms(x, offsets_E1, tiles_E3, rows);
     const Lists lists(x, sorted_R, tokens_R, tokens_in, tokens_out, gates_TK.has_value());
     auto y = at::empty({rows, width}, x.options());
-    auto product = gemms.times(x, lists.in, weight, width);
-    if (!gates_TK) product.c_rows_R = lists.out;
-    kernels::grouped_gemm_fwd(product, y.mutable_data_ptr(), gemms.stream);
+    kernels::grouped_gemm_fwd({.product = gemms.times(x, lists.in, weight, width),
+                               .c = y.mutable_data_ptr(),
+                               .c_rows_R = gates_TK ? nullptr : lists.out},
+                              gemms.stream);
     return gates_TK ? gather_sum(y, inverse_R, gates_TK->size(1), gates_TK) : y;
   }
 
@@ -56,10 +57,11 @@ class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFu
     const Lists lists(x, sorted_R, saved[4], tokens_in, ctx->saved_data["tokens_out"].toBool(), gated);
     const auto dout = grads[0].contiguous();
 
-    auto product = gemms.times(dout, lists.out, weight, weight.size(2));
-    if (!gated && !lists.shared) product.c_rows_R = lists.in;
     auto dx = at::empty({rows, weight.size(2)}, x.options());
-    kernels::grouped_gemm_dgrad(product, dx.mutable_data_ptr(), gemms.stream);
+    kernels::grouped_gemm_dgrad({.product = gemms.times(dout, lists.out, weight, weight.size(2)),
+                                 .c = dx.mutable_data_ptr(),
+                                 .c_rows_R = gated || lists.shared ? nullptr : lists.in},
+                                gemms.stream);
     at::Tensor dgates_TK, dweight;
     if (gated) {
       dgates_TK = at::empty_like(gates_TK);

@@ -13,7 +13,7 @@ bool scatterlm::ops::cuda::reduce_partials(const at::Tensor& others, const at::T
   kernels::reduce_partials({.others = others.const_data_ptr(),
                             .own = own.const_data_ptr(),
                             .out = out.mutable_data_ptr(),
-                            .type = bf16 ? kernels::DataType::kBf16 : kernels::DataType::kFp32,
+                            .type = bf16 ? kernels::DataType::kBfloat16 : kernels::DataType::kFloat32,
                             .num_others = others.size(0),
                             .own_index = own_index,
                             .count = own.numel()},

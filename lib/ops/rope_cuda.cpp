@@ -31,7 +31,7 @@ std::optional<at::Tensor> cuda::rotate(const at::Tensor& x_BSGHP, const at::Tens
                  .cos = cos.const_data_ptr<float>(),
                  .sin = sin.const_data_ptr<float>(),
                  .y = y.mutable_data_ptr(),
-                 .type = x.scalar_type() == at::kFloat ? kernels::DataType::kFp32 : kernels::DataType::kBf16,
+                 .type = x.scalar_type() == at::kFloat ? kernels::DataType::kFloat32 : kernels::DataType::kBfloat16,
                  .back = sign < 0,
                  .batch = x.size(0),
                  .positions = x.size(1),

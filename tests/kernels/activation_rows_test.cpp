@@ -12,7 +12,7 @@ TEST_CASE("activation_rows: values and gradients of every activation", KERNEL_TA
       GENERATE(Activation::kSwiglu, Activation::kGeglu, Activation::kReglu, Activation::kRelu2, Activation::kGelu);
   const int rows = GENERATE(0, 1, 37), width = GENERATE(8, 264);
   INFO("activation " << static_cast<int>(kind) << ", R " << rows << ", F " << width);
-  const auto h = randn(size_t(rows) * width * (oracle::is_gated(kind) ? 2 : 1), 1), da = randn(size_t(rows) * width, 2);
+  const auto h = randn(size_t(rows) * width * (is_gated(kind) ? 2 : 1), 1), da = randn(size_t(rows) * width, 2);
   const Buffer<Bf16> h_R(h), da_R(da), a(da.size()), dh(h.size());
   const ActivationRowsArgs args{kind, h_R.data(), rows, width};
   activation_rows_fwd(args, a.data(), nullptr);

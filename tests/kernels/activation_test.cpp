@@ -27,7 +27,7 @@ struct Layer {
       : experts(experts),
         kind(kind),
         shape(shape),
-        halves(oracle::is_gated(kind) ? 2 : 1),
+        halves(is_gated(kind) ? 2 : 1),
         rows(size_t(experts.num_rows())),
         tokens(random_rows(rows, kTokens, 3)),
         sorted(random_permutation(rows, 4)),
@@ -61,9 +61,8 @@ TEST_CASE("grouped_gemm_activation_fwd: values", KERNEL_TAGS) {
   const DeviceExperts device(layer.experts);
   const Buffer<Bf16> x(layer.x), w1(layer.w1), b1(bias), h(layer.rows * columns), act(layer.rows * shape.width);
   const Buffer<int32_t> tokens(layer.tokens);
-  GroupedGemmArgs args{device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability};
-  if (biased) args.bias = b1.data();
-  grouped_gemm_activation_fwd(args, kind, h.data(), act.data(), nullptr);
+  const GroupedProduct product{device.rows, x.data(), tokens.data(), w1.data(), shape.width, shape.model, 3, capability};
+  grouped_gemm_activation_fwd({product, kind, h.data(), act.data(), biased ? b1.data() : nullptr}, nullptr);
   REQUIRE(device.is_as_before(layer.experts));
   auto expected = oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w1, columns, shape.model, false);
   if (biased) oracle::add_bias(layer.experts, expected, bias, columns);
@@ -82,8 +81,9 @@ TEST_CASE("grouped_gemm_activation_bwd: values", KERNEL_TAGS) {
   const Buffer<Bf16> d_out(layer.x), w2(layer.w2), h(h_in), act_gated(layer.rows * shape.width);
   const Buffer<int32_t> tokens(layer.tokens), sorted(layer.sorted);
   const Buffer<float> gates(layer.gates), partial(layer.rows * dgates_partials(shape.width, capability));
-  grouped_gemm_activation_bwd({device.rows, d_out.data(), tokens.data(), w2.data(), shape.width, shape.model, 3, capability},
-                              kind, {h.data(), act_gated.data(), gates.data(), sorted.data(), partial.data()}, nullptr);
+  const GroupedProduct product{device.rows, d_out.data(), tokens.data(), w2.data(), shape.width, shape.model, 3, capability};
+  grouped_gemm_activation_bwd({product, kind, h.data(), act_gated.data(), gates.data(), sorted.data(), partial.data()},
+                              nullptr);
   REQUIRE(device.is_as_before(layer.experts));
 
   auto da = oracle::grouped_gemm(layer.experts, layer.x, layer.tokens, layer.w2, shape.width, shape.model, true);

@@ -51,7 +51,7 @@ TEST_CASE("cross_entropy: loss and gradient in either type", KERNEL_TAGS) {
   args.dlogits = dlogits.data();
   cross_entropy(args, nullptr);
   args.dlogits = logits_TV.data();
-  args.dlogits_type = DataType::kFp32;
+  args.dlogits_type = DataType::kFloat32;
   cross_entropy(args, nullptr);
   REQUIRE(loss.host() == loss_alone.host());
   if (tokens == 0) return;
@@ -73,7 +73,7 @@ TEST_CASE("cross_entropy: extreme and masked logits, targets out of range", KERN
                  .target = target_T.data(),
                  .loss = loss.data(),
                  .dlogits = dlogits.data(),
-                 .dlogits_type = DataType::kFp32,
+                 .dlogits_type = DataType::kFloat32,
                  .num_tokens = tokens,
                  .vocab = vocab},
                 nullptr);

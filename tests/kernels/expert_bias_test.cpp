@@ -44,7 +44,7 @@ std::vector<double> exact_grad(const Rows& rows) {
 
 /// Contents of db afterwards.
 template <class T>
-std::vector<T> run_grad(const Rows& rows, WgradUpdate update, const Buffer<T>& db) {
+std::vector<T> run_grad(const Rows& rows, GradientUpdate update, const Buffer<T>& db) {
   const DeviceExperts device(rows.experts);
   const Buffer<Bf16> dy(rows.dy);
   const Buffer<int32_t> tokens(rows.tokens), sorted(rows.sorted);
@@ -56,7 +56,7 @@ std::vector<T> run_grad(const Rows& rows, WgradUpdate update, const Buffer<T>& d
                     .sorted_R = sorted.data(),
                     .n = rows.n,
                     .db = db.data(),
-                    .output = sizeof(T) == 2 ? WgradOutput::kBf16 : WgradOutput::kFp32,
+                    .db_type = sizeof(T) == 2 ? DataType::kBfloat16 : DataType::kFloat32,
                     .update = update},
                    nullptr);
   return db.host();
@@ -71,10 +71,10 @@ TEST_CASE("expert_bias_grad: stored, 0 for experts without rows, twice the same 
   INFO("rows " << experts.num_rows() << ", n " << n << ", of tokens " << of_tokens);
   const Rows rows(experts, n, of_tokens);
   const auto exact = exact_grad(rows);
-  const auto wide = run_grad(rows, WgradUpdate::kStore, Buffer<float>(exact.size()));
+  const auto wide = run_grad(rows, GradientUpdate::kStore, Buffer<float>(exact.size()));
   REQUIRE(relative_error(wide, exact) < 1e-6);
-  REQUIRE(run_grad(rows, WgradUpdate::kStore, Buffer<float>(exact.size())) == wide);
-  REQUIRE(rounding_errors(run_grad(rows, WgradUpdate::kStore, Buffer<Bf16>(exact.size())), exact) < 1.2);
+  REQUIRE(run_grad(rows, GradientUpdate::kStore, Buffer<float>(exact.size())) == wide);
+  REQUIRE(rounding_errors(run_grad(rows, GradientUpdate::kStore, Buffer<Bf16>(exact.size())), exact) < 1.2);
 }
 
 TEST_CASE("expert_bias_grad: added", KERNEL_TAGS) {
@@ -83,14 +83,14 @@ TEST_CASE("expert_bias_grad: added", KERNEL_TAGS) {
   auto exact = exact_grad(rows);
   const auto before = uniform(exact.size(), 6);
   for (size_t i = 0; i < exact.size(); ++i) exact[i] += before[i];
-  const auto sum = run_grad(rows, WgradUpdate::kAdd, Buffer<float>(before));
+  const auto sum = run_grad(rows, GradientUpdate::kAdd, Buffer<float>(before));
   REQUIRE(relative_error(sum, exact) < 1e-6);
   for (int i = 0; i < rows.n; ++i) REQUIRE(sum[i] == before[i]);  // expert 0 has no rows
 }
 
 TEST_CASE("expert_bias_grad: no rows", KERNEL_TAGS) {
   const Rows rows(Experts({0, 0}), 8, false);
-  REQUIRE(run_grad(rows, WgradUpdate::kStore, Buffer<float>(size_t{16})) == std::vector<float>(16));
+  REQUIRE(run_grad(rows, GradientUpdate::kStore, Buffer<float>(size_t{16})) == std::vector<float>(16));
 }
 
 TEST_CASE("expert_bias_dots: values", KERNEL_TAGS) {

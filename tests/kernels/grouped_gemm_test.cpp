@@ -1,6 +1,6 @@
 #include "kernels/grouped_gemm.h"
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 #include "tests/catch.h"
 #include "tests/kernels/cases.h"
 #include "tests/kernels/oracle.h"
@@ -16,8 +16,6 @@ struct Widths {
 /// Below one tile, tile edges in both widths, fewer blocks of k than the epilogue has panels, more of both.
 std::vector<Widths> widths() { return {{8, 8}, {256, 64}, {328, 200}, {264, 456}}; }
 
-using Gemm = void (*)(const GroupedGemmArgs&, void*, cudaStream_t);
-
 struct Inputs {
   Inputs(const Experts& experts, Widths w, bool gathered)
       : a(randn(size_t(gathered ? kTokens : experts.num_rows()) * w.k, 1)),
@@ -28,17 +26,31 @@ struct Inputs {
   std::vector<int32_t> rows;
 };
 
-/// bias may be empty: none.
-std::vector<Bf16> run(Gemm gemm, const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability,
-                      const std::vector<Bf16>& bias = {}) {
+/// By the kernels of many rows. bias may be empty: none.
+std::vector<Bf16> run_fwd(const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability,
+                          const std::vector<Bf16>& bias = {}) {
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(in.a), b(in.b), bias_EN(bias);
   const Buffer<int32_t> rows(in.rows);
   const Buffer<Bf16> c(size_t(experts.num_rows()) * w.n);
-  GroupedGemmArgs args{device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability};
-  args.small_m_kernel = false;
-  if (!bias.empty()) args.bias = bias_EN.data();
-  gemm(args, c.data(), nullptr);
+  grouped_gemm_fwd(
+      {.product = {device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability},
+       .c = c.data(),
+       .bias = bias.empty() ? nullptr : bias_EN.data(),
+       .small_m_kernel = false},
+      nullptr);
+  REQUIRE(device.is_as_before(experts));
+  return c.host();
+}
+
+std::vector<Bf16> run_dgrad(const Experts& experts, Widths w, const Inputs& in, int num_sms, int capability) {
+  const DeviceExperts device(experts);
+  const Buffer<Bf16> a(in.a), b(in.b), c(size_t(experts.num_rows()) * w.n);
+  const Buffer<int32_t> rows(in.rows);
+  grouped_gemm_dgrad(
+      {.product = {device.rows, a.data(), in.rows.empty() ? nullptr : rows.data(), b.data(), w.n, w.k, num_sms, capability},
+       .c = c.data()},
+      nullptr);
   REQUIRE(device.is_as_before(experts));
   return c.host();
 }
@@ -54,8 +66,8 @@ TEST_CASE("grouped_gemm: values", KERNEL_TAGS) {
                      << gathered << ", transposed " << transposed);
   const Inputs in(experts, w, gathered);
   const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
-  REQUIRE(rounding_errors(run(transposed ? grouped_gemm_dgrad : grouped_gemm_fwd, experts, w, in, 3, capability), expected) <
-          1.2);
+  const auto actual = transposed ? run_dgrad(experts, w, in, 3, capability) : run_fwd(experts, w, in, 3, capability);
+  REQUIRE(rounding_errors(actual, expected) < 1.2);
 }
 
 TEST_CASE("grouped_gemm: a bias of each expert", KERNEL_TAGS) {
@@ -69,7 +81,7 @@ TEST_CASE("grouped_gemm: a bias of each expert", KERNEL_TAGS) {
   const auto bias = randn(size_t(experts.num_experts()) * w.n, 4);
   auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
   oracle::add_bias(experts, expected, bias, w.n);
-  REQUIRE(rounding_errors(run(grouped_gemm_fwd, experts, w, in, 3, capability, bias), expected) < 1.2);
+  REQUIRE(rounding_errors(run_fwd(experts, w, in, 3, capability, bias), expected) < 1.2);
 }
 
 TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
@@ -84,20 +96,21 @@ TEST_CASE("grouped_gemm: rows stored where a list says", KERNEL_TAGS) {
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(in.a), b(in.b), c((rows + spare) * w.n);
   const Buffer<int32_t> a_rows(in.rows), c_rows(places);
-  GroupedGemmArgs args{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3, capability};
-  args.c_rows_R = c_rows.data();
-  args.small_m_kernel = false;
-  (transposed ? grouped_gemm_dgrad : grouped_gemm_fwd)(args, c.data(), nullptr);
+  const GroupedProduct product{device.rows, a.data(), gathered ? a_rows.data() : nullptr, b.data(), w.n, w.k, 3, capability};
+  if (transposed)
+    grouped_gemm_dgrad({.product = product, .c = c.data(), .c_rows_R = c_rows.data()}, nullptr);
+  else
+    grouped_gemm_fwd({.product = product, .c = c.data(), .c_rows_R = c_rows.data(), .small_m_kernel = false}, nullptr);
 
-  const auto product = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
+  const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, transposed);
   const auto actual = c.host();
-  std::vector<Bf16> stored(product.size());
+  std::vector<Bf16> stored(expected.size());
   std::vector<bool> written(rows + spare);
   for (size_t m = 0; m < rows; ++m) {
     std::copy_n(actual.begin() + size_t(places[m]) * w.n, w.n, stored.begin() + m * w.n);
     written[places[m]] = true;
   }
-  REQUIRE(rounding_errors(stored, product) < 1.2);
+  REQUIRE(rounding_errors(stored, expected) < 1.2);
   for (size_t i = 0; i < actual.size(); ++i)
     if (!written[i / w.n]) REQUIRE(actual[i] == 0xFFFF);
 }
@@ -108,8 +121,8 @@ TEST_CASE("grouped_gemm: the same bits on any number of blocks, twice", KERNEL_T
   const auto experts = expert_tables()[0];
   const Widths w{328, 200};
   const Inputs in(experts, w, true);
-  const auto first = run(grouped_gemm_fwd, experts, w, in, 1, capability);
-  for (const int num_sms : {1, 4, 132}) REQUIRE(run(grouped_gemm_fwd, experts, w, in, num_sms, capability) == first);
+  const auto first = run_fwd(experts, w, in, 1, capability);
+  for (const int num_sms : {1, 4, 132}) REQUIRE(run_fwd(experts, w, in, num_sms, capability) == first);
 }
 
 TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
@@ -122,37 +135,25 @@ TEST_CASE("grouped_gemm: no rows, and more experts than rows", KERNEL_TAGS) {
                               }()}) {
     const Inputs in(experts, w, false);
     const auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, w.n, w.k, false);
-    const auto actual = run(grouped_gemm_fwd, experts, w, in, 2, capability);
+    const auto actual = run_fwd(experts, w, in, 2, capability);
     REQUIRE((experts.num_rows() == 0 || rounding_errors(actual, expected) < 1.2));
   }
-}
-
-TEST_CASE("grouped_gemm: backward products refuse a bias", KERNEL_TAGS) {
-  const Experts experts({4});
-  const DeviceExperts device(experts);
-  const Buffer<Bf16> a(size_t{256}), b(size_t{256}), c(size_t{256});
-  const Buffer<int32_t> rows(random_rows(4, 4, 1));
-  GroupedGemmArgs args{device.rows, a.data(), rows.data(), b.data(), 8, 16, 1, GENERATE(from_range(kFamilies))};
-  args.bias = b.data();
-  REQUIRE_THROWS_WITH(grouped_gemm_dgrad(args, c.data(), nullptr),
-                      "[grouped_gemm_dgrad] takes no bias: only forward products add one");
-  REQUIRE_THROWS_WITH(grouped_gemm_activation_bwd(args, Activation::kGelu, {.h = c.data(), .act_gated = c.data()}, nullptr),
-                      "[grouped_gemm_activation_bwd] takes no bias: only forward products add one");
 }
 
 TEST_CASE("grouped_gemm: what cannot be copied in pieces of 16 bytes is refused", KERNEL_TAGS) {
   const Experts experts({4});
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(size_t{256}), b(size_t{256}), c(size_t{256});
-  const GroupedGemmArgs good{device.rows, a.data(), nullptr, b.data(), 8, 16, 1, kHopper};
+  const GroupedProduct good{device.rows, a.data(), nullptr, b.data(), 8, 16, 1, kHopper};
   auto odd = good;
   odd.k = 12;
-  REQUIRE_THROWS_WITH(grouped_gemm_fwd(odd, c.data(), nullptr),
+  REQUIRE_THROWS_WITH(grouped_gemm_fwd({.product = odd, .c = c.data()}, nullptr),
                       "[grouped_gemm_fwd] rows of a must be multiples of 8 elements, got 12");
   auto crooked = good;
   crooked.a = a.data() + 1;
-  REQUIRE_THROWS_WITH(grouped_gemm_dgrad(crooked, c.data(), nullptr), "[grouped_gemm_dgrad] a must be aligned to 16 bytes");
-  REQUIRE_THROWS_WITH(grouped_gemm_activation_fwd(good, Activation::kGelu, c.data(), c.data(), nullptr),
+  REQUIRE_THROWS_WITH(grouped_gemm_dgrad({.product = crooked, .c = c.data()}, nullptr),
+                      "[grouped_gemm_dgrad] a must be aligned to 16 bytes");
+  REQUIRE_THROWS_WITH(grouped_gemm_activation_fwd({good, Activation::kGelu, c.data(), c.data()}, nullptr),
                       "[grouped_gemm_activation_fwd] rows of a must be named by a_rows");
 }
 

@@ -57,8 +57,6 @@ inline std::vector<double> wgrad(const Experts& experts, const std::vector<Bf16>
   return dw;
 }
 
-inline bool is_gated(Activation kind) { return kind != Activation::kRelu2 && kind != Activation::kGelu; }
-
 struct ValueSlope {
   double value, slope;
 };

@@ -36,7 +36,7 @@ void check_sum(int64_t num_others, size_t count) {
       expected.push_back(narrow<T>(sum));
     }
     const Buffer<T> others_in(others), own_in(own), out(count);
-    const auto type = std::is_same_v<T, float> ? DataType::kFp32 : DataType::kBf16;
+    const auto type = std::is_same_v<T, float> ? DataType::kFloat32 : DataType::kBfloat16;
     for (T* to : {out.data(), own_in.data()})
       reduce_partials({others_in.data(), own_in.data(), to, type, num_others, own_index, static_cast<int64_t>(count)}, nullptr);
     REQUIRE(out.host() == expected);
@@ -56,7 +56,7 @@ TEST_CASE("reduce_partials: in the order of the parts, in fp32", KERNEL_TAGS) {
 TEST_CASE("reduce_partials refuses what its threads cannot load", KERNEL_TAGS) {
   const Buffer<float> others(24), own(12), out(12);
   const auto sum = [&](int64_t count, const float* from) {
-    reduce_partials({others.data(), from, out.data(), DataType::kFp32, 2, 0, count}, nullptr);
+    reduce_partials({others.data(), from, out.data(), DataType::kFloat32, 2, 0, count}, nullptr);
   };
   REQUIRE_THROWS_WITH(sum(12, own.data()), ContainsSubstring("rows of others must be multiples of 8 elements, got 12"));
   REQUIRE_THROWS_WITH(sum(8, own.data() + 1), ContainsSubstring("own must be aligned to 16 bytes"));

@@ -79,7 +79,7 @@ TEST_CASE("rope: values, forth and back, in either type", KERNEL_TAGS) {
   args.x = narrow_x.data();
   args.y = narrow_y.data();
   rope(args, nullptr);
-  args.type = DataType::kFp32;
+  args.type = DataType::kFloat32;
   args.x = wide_x.data();
   args.y = wide_y.data();
   rope(args, nullptr);

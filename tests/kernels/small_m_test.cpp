@@ -42,10 +42,12 @@ std::vector<Bf16> run(const Experts& experts, Widths w, const Inputs& in, const 
   const DeviceExperts device(experts);
   const Buffer<Bf16> a(in.a), b(in.b), bias_EN(bias), c(size_t(experts.num_rows() + spare) * w.n);
   const Buffer<int32_t> a_rows(in.rows), places(c_rows);
-  GroupedGemmArgs args{device.rows, a.data(), in.rows.empty() ? nullptr : a_rows.data(), b.data(), w.n, w.k, 3, kHopper};
-  args.c_rows_R = c_rows.empty() ? nullptr : places.data();
-  if (!bias.empty()) args.bias = bias_EN.data();
-  grouped_gemm_fwd(args, c.data(), nullptr);
+  const int32_t* rows = in.rows.empty() ? nullptr : a_rows.data();
+  grouped_gemm_fwd({.product = {device.rows, a.data(), rows, b.data(), w.n, w.k, 3, kHopper},
+                    .c = c.data(),
+                    .c_rows_R = c_rows.empty() ? nullptr : places.data(),
+                    .bias = bias.empty() ? nullptr : bias_EN.data()},
+                   nullptr);
   return c.host();
 }
 
@@ -98,16 +100,15 @@ TEST_CASE("small_m: up projection with its activation", KERNEL_TAGS) {
   const bool biased = GENERATE(false, true);
   INFO("biased " << biased << ", activation " << int(kind) << ", rows " << experts.num_rows() << ", F " << w.n << ", D "
                  << w.k);
-  const int halves = oracle::is_gated(kind) ? 2 : 1;
+  const int halves = is_gated(kind) ? 2 : 1;
   const Inputs in(experts, w, true, halves);
   const DeviceExperts device(experts);
   const auto bias = randn(size_t(experts.num_experts()) * halves * w.n, 4);
   const Buffer<Bf16> bias_EN(bias), x(in.a), w1(in.b), h(size_t(experts.num_rows()) * halves * w.n),
       act(size_t(experts.num_rows()) * w.n);
   const Buffer<int32_t> tokens(in.rows);
-  GroupedGemmArgs args{device.rows, x.data(), tokens.data(), w1.data(), w.n, w.k, 3, kHopper};
-  if (biased) args.bias = bias_EN.data();
-  grouped_gemm_activation_fwd(args, kind, h.data(), act.data(), nullptr);
+  const GroupedProduct product{device.rows, x.data(), tokens.data(), w1.data(), w.n, w.k, 3, kHopper};
+  grouped_gemm_activation_fwd({product, kind, h.data(), act.data(), biased ? bias_EN.data() : nullptr}, nullptr);
   auto expected = oracle::grouped_gemm(experts, in.a, in.rows, in.b, halves * w.n, w.k, false);
   if (biased) oracle::add_bias(experts, expected, bias, halves * w.n);
   REQUIRE(rounding_errors(h.host(), expected) < 1.2);
@@ -124,13 +125,14 @@ TEST_CASE("small_m: which kernel runs", KERNEL_TAGS) {
   const DeviceExperts device(experts);
   const Buffer<int32_t> no_tiles(std::vector<int32_t>(5, 0)), a_rows(in.rows);  // others than that of few rows go by tiles
   const Buffer<Bf16> a(in.a), b(in.b), c(size_t(rows) * w.n), act(size_t(rows) * w.n);
-  GroupedGemmArgs args{device.rows, a.data(), a_rows.data(), b.data(), w.n, w.k, 3, capability};
-  args.experts.tiles_E3 = no_tiles.data();
-  args.small_m_kernel = allowed;
+  GroupedProduct product{device.rows, a.data(), a_rows.data(), b.data(), w.n, w.k, 3, capability};
+  product.experts.tiles_E3 = no_tiles.data();
   if (up)
-    grouped_gemm_activation_fwd(args, Activation::kRelu2, c.data(), act.data(), nullptr);
+    grouped_gemm_activation_fwd(
+        {.product = product, .activation = Activation::kRelu2, .h = c.data(), .act = act.data(), .small_m_kernel = allowed},
+        nullptr);
   else
-    grouped_gemm_fwd(args, c.data(), nullptr);
+    grouped_gemm_fwd({.product = product, .c = c.data(), .small_m_kernel = allowed}, nullptr);
   const auto stored = c.host();
   const auto untouched = std::count(stored.begin(), stored.end(), Bf16{0xFFFF});
   REQUIRE(untouched == (allowed && rows == 32 ? 0 : rows * w.n));

@@ -31,7 +31,7 @@ struct Problem {
 };
 
 template <class T>
-std::vector<T> run(const Problem& p, WgradUpdate update, const std::vector<T>& before, int capability) {
+std::vector<T> run(const Problem& p, GradientUpdate update, const std::vector<T>& before, int capability) {
   const DeviceExperts device(p.experts);
   const Buffer<Bf16> a(p.a), b(p.b);
   const Buffer<int32_t> rows(p.rows);
@@ -44,7 +44,7 @@ std::vector<T> run(const Problem& p, WgradUpdate update, const std::vector<T>& b
                       .m = p.m,
                       .n = p.n,
                       .dw = dw.data(),
-                      .output = sizeof(T) == 2 ? WgradOutput::kBf16 : WgradOutput::kFp32,
+                      .dw_type = sizeof(T) == 2 ? DataType::kBfloat16 : DataType::kFloat32,
                       .update = update,
                       .num_sms = 3,
                       .compute_capability = capability},
@@ -72,8 +72,8 @@ TEST_CASE("grouped_gemm_wgrad: values", KERNEL_TAGS) {
                      << gather_b);
   const Problem p{experts, m, n, gather_a, gather_b};
   const auto expected = oracle::wgrad(experts, p.a, p.a_rows, p.b, p.b_rows, m, n);
-  REQUIRE(rounding_errors(run(p, WgradUpdate::kStore, poisoned<Bf16>(expected.size()), capability), expected) < 1.2);
-  const auto fp32 = run(p, WgradUpdate::kStore, poisoned<float>(expected.size()), capability);
+  REQUIRE(rounding_errors(run(p, GradientUpdate::kStore, poisoned<Bf16>(expected.size()), capability), expected) < 1.2);
+  const auto fp32 = run(p, GradientUpdate::kStore, poisoned<float>(expected.size()), capability);
   REQUIRE(relative_error(fp32, expected) < 1e-5);
   for (size_t i = 0; i < expected.size(); ++i)
     if (experts.counts[i / (size_t(m) * n)] == 0) REQUIRE(fp32[i] == 0.0f);
@@ -87,23 +87,23 @@ TEST_CASE("grouped_gemm_wgrad: adds to what is there", KERNEL_TAGS) {
   auto expected = product;
   std::vector<float> before_fp32(before.size());
   for (size_t i = 0; i < before.size(); ++i) expected[i] += before_fp32[i] = to_float(before[i]);
-  REQUIRE(relative_error(run(p, WgradUpdate::kAdd, before_fp32, capability), expected) < 1e-5);
-  REQUIRE(rounding_errors(run(p, WgradUpdate::kAdd, before, capability), expected) < 1.5);  // rounded twice
+  REQUIRE(relative_error(run(p, GradientUpdate::kAdd, before_fp32, capability), expected) < 1e-5);
+  REQUIRE(rounding_errors(run(p, GradientUpdate::kAdd, before, capability), expected) < 1.5);  // rounded twice
 }
 
 TEST_CASE("grouped_gemm_wgrad: the same bits twice", KERNEL_TAGS) {
   const int capability = GENERATE(from_range(kFamilies));
   const Problem p{expert_tables()[0], 72, 136, true, true};
   const auto before = poisoned<float>(size_t(p.experts.num_experts()) * p.m * p.n);
-  REQUIRE(run(p, WgradUpdate::kStore, before, capability) == run(p, WgradUpdate::kStore, before, capability));
+  REQUIRE(run(p, GradientUpdate::kStore, before, capability) == run(p, GradientUpdate::kStore, before, capability));
 }
 
 TEST_CASE("grouped_gemm_wgrad: no rows at all", KERNEL_TAGS) {
   const int capability = GENERATE(from_range(kFamilies));
   const Problem p{Experts({0, 0}), 16, 24, true, false};
   const size_t size = 2 * 16 * 24;
-  REQUIRE(run(p, WgradUpdate::kStore, poisoned<float>(size), capability) == std::vector<float>(size, 0.0f));
-  REQUIRE(run(p, WgradUpdate::kAdd, std::vector<float>(size, 3.0f), capability) == std::vector<float>(size, 3.0f));
+  REQUIRE(run(p, GradientUpdate::kStore, poisoned<float>(size), capability) == std::vector<float>(size, 0.0f));
+  REQUIRE(run(p, GradientUpdate::kAdd, std::vector<float>(size, 3.0f), capability) == std::vector<float>(size, 3.0f));
 }
 
 }  // namespace scatterlm::kernels::test

@@ -34,6 +34,8 @@ def check_include(path, included):
         return None
     if own[0] == "kernels" and (LIBTORCH.match(included) or included.startswith(("lib/", "app/"))):
         return f"kernels/ includes CUDA and the standard library only, not {included}"
+    if path.startswith("kernels/device/") and included.startswith("kernels/") and not included.startswith("kernels/device/"):
+        return f"kernels/device is below the rest of kernels/: {included}"
     if other and other[0] != own[0] and other[1] >= own[1]:
         return f"{own[0]} is not above {other[0]}: {included}"
     if own[0] != "kernels" and included.endswith(".cuh"):

@@ -20,6 +20,7 @@ def test_the_tree_obeys_its_layers():
     ("kernels/a.cu", "#include <ATen/ATen.h>", "kernels/ includes CUDA and the standard library only, not ATen/ATen.h"),
     ("kernels/device/a.cuh", '#include "lib/util/error.h"',
      "kernels/ includes CUDA and the standard library only, not lib/util/error.h"),
+    ("kernels/device/a.cuh", '#include "kernels/grouped_gemm.h"', "kernels/device is below the rest of kernels/: kernels/grouped_gemm.h"),
     ("lib/ops/a.cpp", '#include "kernels/device/tma.cuh"', "kernels/device/tma.cuh needs nvcc: include the kernel's .h"),
     ("lib/ops/a.h", "#include <torch/torch.h>", "a header must not include torch/torch.h: name the ATen pieces"),
     ("scripts/a", f"cd {SLASH}work/main", "path of one machine"),
@@ -40,6 +41,7 @@ def test_a_violation_is_found(tmp_path, path, line, finding):
     ("lib/nn/a.cpp", "#include <torch/torch.h>"),
     ("app/train.cpp", '#include "lib/report/report.h"'),
     ("kernels/a.cu", '#include "kernels/device/tma.cuh"'),
+    ("kernels/device/a.cuh", '#include "kernels/device/ptx.cuh"'),
     ("lib/nn/a.cpp", "\n" * (MAX_LINES - 1)),
     ("lib/nn/a.cpp", f"// ratio a{SLASH}work/b, https://example.org{SLASH}home/page/"),
 ])

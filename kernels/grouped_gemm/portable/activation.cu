@@ -18,7 +18,7 @@ __device__ uint4* chunk_at(void* data, int64_t row, int width, int column) {
 /// H = the product and A = activation(H).
 template <class Policy>
 struct ActivationEpilogue {
-  static constexpr int kHalves = Policy::kHalves, kTileWidth = kColumns / kHalves;
+  static constexpr int kHalves = Policy::kHalves, kTileWidth = kTileColumns / kHalves;
   void* h;    ///< [R, kHalves F]
   void* act;  ///< [R, F]
   int width;  ///< F
@@ -32,7 +32,7 @@ struct ActivationEpilogue {
       const int row = tile.row + i;
       Chunk in[kHalves], out;
       for (int half = 0; half < kHalves; ++half) {
-        in[half].all = load_shared(shared + swizzled<kColumns * 2>(i, chunk + half * kChunks));
+        in[half].all = load_shared(shared + swizzled<kTileColumns * 2>(i, chunk + half * kChunks));
         *chunk_at(h, row, kHalves * width, half * width + column) = in[half].all;
       }
 #pragma unroll
@@ -46,14 +46,19 @@ struct ActivationEpilogue {
 template <class Policy>
 struct ActivationBwdEpilogue {
   static constexpr int kHalves = Policy::kHalves;
-  ActivationBwdArgs out;
-  int width, n_tiles;
+  void* h;          ///< [R, kHalves F]
+  void* act_gated;  ///< [R, F]
+  const float* gates;
+  const int32_t* sorted_R;
+  float* dgates_partial;  ///< [R, n_tiles]
+  int width;              ///< F
+  int n_tiles;
 
   /// kChunks threads on a row. All of them stay to the end: they add their sums of <dA', A> in a fixed order.
   __device__ void store(const RowTile& tile, uint32_t shared) const {
-    constexpr int kChunks = kColumns / 8, kRowsAtOnce = kThreads / kChunks;
+    constexpr int kChunks = kTileColumns / 8, kRowsAtOnce = kThreads / kChunks;
     constexpr int kInFlight = 4;  // rows whose H a thread has under way: nothing else hides the memory's latency here
-    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kColumns + chunk * 8;
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kTileColumns + chunk * 8;
     for (int first = threadIdx.x / kChunks; first < kTileRows; first += kInFlight * kRowsAtOnce) {
       Inputs inputs[kInFlight];
 #pragma unroll
@@ -67,10 +72,10 @@ struct ActivationBwdEpilogue {
         const bool stored = row < tile.row_end;
         float dgate = 0;
         if (stored && column < width)
-          dgate = differentiate_chunk(row, column, load_shared(shared + swizzled<kColumns * 2>(i, chunk)), inputs[j]);
+          dgate = differentiate_chunk(row, column, load_shared(shared + swizzled<kTileColumns * 2>(i, chunk)), inputs[j]);
 #pragma unroll
         for (int step = kChunks / 2; step > 0; step /= 2) dgate += __shfl_xor_sync(~0u, dgate, step);
-        if (stored && chunk == 0) out.dgates_partial[int64_t{row} * n_tiles + tile.n_tile] = dgate;
+        if (stored && chunk == 0) dgates_partial[int64_t{row} * n_tiles + tile.n_tile] = dgate;
       }
     }
   }
@@ -83,9 +88,8 @@ struct ActivationBwdEpilogue {
 
   __device__ Inputs fetch(int64_t row, int column) const {
     Inputs inputs;
-    inputs.gate = __ldg(out.gates + __ldg(out.sorted_R + row));
-    for (int half = 0; half < kHalves; ++half)
-      inputs.h[half].all = *chunk_at(out.h, row, kHalves * width, half * width + column);
+    inputs.gate = __ldg(gates + __ldg(sorted_R + row));
+    for (int half = 0; half < kHalves; ++half) inputs.h[half].all = *chunk_at(h, row, kHalves * width, half * width + column);
     return inputs;
   }
 
@@ -97,28 +101,34 @@ struct ActivationBwdEpilogue {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
       act.pair[j] = differentiate_pair<Policy>(da.pair[j], in.gate, in.h[0].pair[j], in.h[kHalves - 1].pair[j], dgate);
-    for (int half = 0; half < kHalves; ++half) *chunk_at(out.h, row, kHalves * width, half * width + column) = in.h[half].all;
-    *chunk_at(out.act_gated, row, width, column) = act.all;
+    for (int half = 0; half < kHalves; ++half) *chunk_at(h, row, kHalves * width, half * width + column) = in.h[half].all;
+    *chunk_at(act_gated, row, width, column) = act.all;
     return dgate;
   }
 };
 
 }  // namespace
 
-void activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream) {
-  with_activation(activation, [&](auto policy) {
+void activation_fwd(const ActivationFwdArgs& args, cudaStream_t stream) {
+  with_activation(args.activation, [&](auto policy) {
     using Policy = decltype(policy);
-    launch_rows<WeightAsStored<Policy::kHalves>>("grouped_gemm_activation_fwd", args, kColumns / Policy::kHalves,
-                                                 ActivationEpilogue<Policy>{h, act, static_cast<int>(args.n)}, stream);
+    const ActivationEpilogue<Policy> epilogue{args.h, args.act, static_cast<int>(args.product.n)};
+    launch_rows<WeightAsStored<Policy::kHalves>>("grouped_gemm_activation_fwd", args.product, args.bias,
+                                                 kTileColumns / Policy::kHalves, epilogue, stream);
   });
 }
 
-void activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& outputs, cudaStream_t stream) {
-  with_activation(activation, [&](auto policy) {
-    using Epilogue = ActivationBwdEpilogue<decltype(policy)>;
-    const auto n_tiles = static_cast<int>(ceil_div(args.n, kColumns));
-    launch_rows<WeightTransposed>("grouped_gemm_activation_bwd", args, kColumns,
-                                  Epilogue{outputs, static_cast<int>(args.n), n_tiles}, stream);
+void activation_bwd(const ActivationBwdArgs& args, cudaStream_t stream) {
+  with_activation(args.activation, [&](auto policy) {
+    const ActivationBwdEpilogue<decltype(policy)> epilogue{.h = args.h,
+                                                           .act_gated = args.act_gated,
+                                                           .gates = args.gates,
+                                                           .sorted_R = args.sorted_R,
+                                                           .dgates_partial = args.dgates_partial,
+                                                           .width = static_cast<int>(args.product.n),
+                                                           .n_tiles = static_cast<int>(ceil_div(args.product.n, kTileColumns))};
+    launch_rows<WeightTransposed>("grouped_gemm_activation_bwd", args.product, /*bias=*/nullptr, kTileColumns, epilogue,
+                                  stream);
   });
 }
 

@@ -12,30 +12,27 @@ struct StoreEpilogue {
 
   /// kChunks threads on a row.
   __device__ void store(const RowTile& tile, uint32_t shared) const {
-    constexpr int kChunks = kColumns / 8;
-    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kColumns + chunk * 8;
+    constexpr int kChunks = kTileColumns / 8;
+    const int chunk = threadIdx.x % kChunks, column = tile.n_tile * kTileColumns + chunk * 8;
     if (column >= n) return;
     for (int i = threadIdx.x / kChunks; i < min(tile.row_end - tile.row, kTileRows); i += kThreads / kChunks) {
       const int64_t row = c_rows_R ? __ldg(c_rows_R + tile.row + i) : tile.row + i;
       *reinterpret_cast<uint4*>(static_cast<char*>(c) + (row * n + column) * 2) =
-          load_shared(shared + swizzled<kColumns * 2>(i, chunk));
+          load_shared(shared + swizzled<kTileColumns * 2>(i, chunk));
     }
   }
 };
 
-template <class Weight>
-void run(const char* op, const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
-  launch_rows<Weight>(op, args, kColumns, StoreEpilogue{c, args.c_rows_R, static_cast<int>(args.n)}, stream);
-}
-
 }  // namespace
 
-void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
-  run<WeightAsStored<1>>("grouped_gemm_fwd", args, c, stream);
+void fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream) {
+  const StoreEpilogue epilogue{args.c, args.c_rows_R, static_cast<int>(args.product.n)};
+  launch_rows<WeightAsStored<1>>("grouped_gemm_fwd", args.product, args.bias, kTileColumns, epilogue, stream);
 }
 
-void dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream) {
-  run<WeightTransposed>("grouped_gemm_dgrad", args, c, stream);
+void dgrad(const GroupedGemmDgradArgs& args, cudaStream_t stream) {
+  const StoreEpilogue epilogue{args.c, args.c_rows_R, static_cast<int>(args.product.n)};
+  launch_rows<WeightTransposed>("grouped_gemm_dgrad", args.product, /*bias=*/nullptr, kTileColumns, epilogue, stream);
 }
 
 }  // namespace scatterlm::kernels::portable

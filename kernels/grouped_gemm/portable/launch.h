@@ -6,10 +6,10 @@
 
 namespace scatterlm::kernels::portable {
 
-void fwd(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
-void dgrad(const GroupedGemmArgs& args, void* c, cudaStream_t stream);
-void activation_fwd(const GroupedGemmArgs& args, Activation activation, void* h, void* act, cudaStream_t stream);
-void activation_bwd(const GroupedGemmArgs& args, Activation activation, const ActivationBwdArgs& outputs, cudaStream_t stream);
+void fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream);
+void dgrad(const GroupedGemmDgradArgs& args, cudaStream_t stream);
+void activation_fwd(const ActivationFwdArgs& args, cudaStream_t stream);
+void activation_bwd(const ActivationBwdArgs& args, cudaStream_t stream);
 void wgrad(const WgradArgs& args, cudaStream_t stream);
 
 }  // namespace scatterlm::kernels::portable

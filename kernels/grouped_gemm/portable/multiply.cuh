@@ -76,14 +76,14 @@ __device__ __forceinline__ void multiply(Accumulators& acc, A& a, B& b, int num_
 #pragma unroll
   for (int block = 0; block < kStages - 1; ++block) load(block);
   wait_for_next();
-  constexpr int kSteps = kBlockK / 16;
+  constexpr int kStepsPerBlock = kBlockK / 16;
   Fragments fragments[2];  // of one step while those of the next are on their way
   fragments[0].load<A, B>(ring + a_at, ring + b_at, 0);
   for (int block = 0; block < num_blocks; ++block) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      if (step == kSteps - 1) wait_for_next();
-      const uint32_t stage = stage_of(step == kSteps - 1 ? block + 1 : block);
+    for (int step = 0; step < kStepsPerBlock; ++step) {
+      if (step == kStepsPerBlock - 1) wait_for_next();
+      const uint32_t stage = stage_of(step == kStepsPerBlock - 1 ? block + 1 : block);
       fragments[(step + 1) % 2].load<A, B>(stage + a_at, stage + b_at, (step + 1) * 16 % kBlockK);
       if (step == 0) load(block + kStages - 1);
       fragments[step % 2].multiply(acc);

@@ -23,17 +23,17 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
   const WgradSchedule schedule(args.experts.offsets_E1, static_cast<int>(args.experts.num_experts), p.m_tiles, p.n_tiles);
   WgradTile tile;
   for (int number = blockIdx.x; schedule.find(number, tile); number += gridDim.x) {
-    if (tile.row == tile.row_end && args.update == WgradUpdate::kAdd) continue;
-    const int first_row = tile.m_tile * kRows, first_column = tile.n_tile * kColumns;
-    RowsAsK<AsA, kRows> a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
-    RowsAsK<AsB, kColumns> b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
+    if (tile.row == tile.row_end && args.update == GradientUpdate::kAdd) continue;
+    const int first_row = tile.m_tile * kTileRows, first_column = tile.n_tile * kTileColumns;
+    RowsAsK<AsA, kTileRows> a(args.a, m, args.a_rows_R, tile.row, tile.row_end, first_row);
+    RowsAsK<AsB, kTileColumns> b(args.b, n, args.b_rows_R, tile.row, tile.row_end, first_column);
     Accumulators acc;
     multiply(acc, a, b, ceil_div(tile.row_end - tile.row, kBlockK), shared);
     acc.for_pairs([&](int i, int j, float x, float y) {
       const int row = first_row + i, column = first_column + j;
       if (row < m && column < n) {
         const int64_t at = (int64_t{tile.expert} * m + row) * n + column;
-        update_pair(args.dw, args.output, args.update, at, x, y);
+        update_pair(args.dw, args.dw_type, args.update, at, x, y);
       }
     });
   }
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm) wgrad_kernel(const __g
 
 void wgrad(const WgradArgs& args, cudaStream_t stream) {
   const WgradParams params{.args = args,
-                           .m_tiles = static_cast<int>(ceil_div(args.m, kRows)),
-                           .n_tiles = static_cast<int>(ceil_div(args.n, kColumns))};
+                           .m_tiles = static_cast<int>(ceil_div(args.m, kTileRows)),
+                           .n_tiles = static_cast<int>(ceil_div(args.n, kTileColumns))};
   const int64_t tiles = args.experts.num_experts * params.m_tiles * params.n_tiles;
   launch("grouped_gemm_wgrad", wgrad_kernel, std::min<int64_t>(int64_t{args.num_sms} * kBlocksPerSm, tiles), kThreads,
          kSharedBytes, params, stream);

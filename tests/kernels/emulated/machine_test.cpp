@@ -118,7 +118,7 @@ TEST_CASE("machine: the product of a warp", "[machine]") {
 TEST_CASE("machine: a buffer that is reused too early has the wrong values", "[machine]") {
   for (const bool wait : {true, false}) {
     std::vector<Bf16> out(2 * 64);
-    const auto map = tensor_map("test", MapType::kBf16, out.data(), {64, 2, 1}, {128, 256}, {64, 1, 1});
+    const auto map = tensor_map("test", DataType::kBfloat16, out.data(), {64, 2, 1}, {128, 256}, {64, 1, 1});
     launch<CopyParams>("test", store_twice, 1, 1, 128, {map, map, wait}, nullptr);
     REQUIRE(to_float(out[0]) == (wait ? 1.0f : 2.0f));
     REQUIRE(to_float(out[64]) == 2.0f);
@@ -133,7 +133,7 @@ TEST_CASE("machine: a barrier that is never complete is reported", "[machine]") 
 TEST_CASE("machine: boxes are swizzled and clipped", "[machine]") {
   std::vector<Bf16> matrix(16 * 64), out(2);
   for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<Bf16>(i);
-  const auto map = tensor_map("test", MapType::kBf16, matrix.data(), {64, 16}, {128}, {64, 8});
+  const auto map = tensor_map("test", DataType::kBfloat16, matrix.data(), {64, 16}, {128}, {64, 8});
   launch<LoadParams>("test", load_and_read, 1, 1, 20000, {map, out.data()}, nullptr);
   REQUIRE(out[0] == (4 + 3) * 64 + 8 + 20);
   REQUIRE(out[1] == 0);  // column 8 + 56 is outside

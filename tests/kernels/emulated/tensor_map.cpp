@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 
 namespace scatterlm::kernels {
 
-CUtensorMap tensor_map(const char* op, MapType type, const void* data, std::initializer_list<int64_t> dims,
+CUtensorMap tensor_map(const char* op, DataType type, const void* data, std::initializer_list<int64_t> dims,
                        std::initializer_list<int64_t> strides, std::initializer_list<int> box) {
   CUtensorMap map{.data = static_cast<const char*>(data),
                   .rank = static_cast<int>(dims.size()),
-                  .element_bytes = type == MapType::kBf16 ? 2 : 4};
+                  .element_bytes = type == DataType::kBfloat16 ? 2 : 4};
   const auto refuse = [&](const std::string& why) { throw KernelError("[" + std::string(op) + "] tensor map: " + why); };
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0) refuse("address");
   if (strides.size() + 1 != dims.size() || box.size() != dims.size()) refuse("rank");

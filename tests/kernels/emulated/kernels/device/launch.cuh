@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/device/error.h"
 #include "tests/kernels/emulated/cuda_language.h"
 
 namespace scatterlm::kernels {

@@ -4,9 +4,10 @@
 #include "kernels/device/shared_matrix.cuh"
 #include "kernels/grouped_gemm/tile_scheduler.h"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
-constexpr int kThreads = 384;  ///< warpgroup 0 loads, 1 and 2 compute 64 rows of the tile each
+constexpr int kTileColumns = 256;  ///< of a tile of kTileRows rows
+constexpr int kThreads = 384;      ///< warpgroup 0 loads, 1 and 2 compute 64 rows of the tile each
 constexpr int kComputeWarps = 8;
 /// A block starts with 168 registers a thread; who asks for more than the others gave back waits for ever.
 template <int kOfLoaders, int kOfOthers>
@@ -140,4 +141,4 @@ class Accumulator {
   int previous_ = 0;
 };
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

@@ -5,9 +5,9 @@
 // the row sums of dS, which four lanes share. Issuing a bulk copy takes long enough to hold up the next products, so each
 // matrix has a warp that issues its copies: the halves of H and dH warps 0 and 1, A' warp 2.
 #pragma once
-#include "kernels/grouped_gemm/epilogue.cuh"
+#include "kernels/grouped_gemm/hopper/epilogue.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 template <class Policy>
 class ActivationBwdEpilogue {
@@ -22,7 +22,7 @@ class ActivationBwdEpilogue {
     int width;  ///< F
   };
   static constexpr int kHalves = Policy::kHalves;
-  static constexpr int kStages = 3, kSteps = 16, kMostBeside = 2, kBarrierArrivals = kHalves;
+  static constexpr int kStages = 3, kStoreSteps = 16, kMaxStepsPerBlock = 2, kBarrierArrivals = kHalves;
   static constexpr int kStagingBytes = (2 * kHalves + 1) * Panels::kBytes;
 
   __device__ ActivationBwdEpilogue(const Params& params, uint32_t staging, uint32_t barriers, int warpgroup)
@@ -125,4 +125,4 @@ class ActivationBwdEpilogue {
   float gate_[2], dgate_[2];
 };
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

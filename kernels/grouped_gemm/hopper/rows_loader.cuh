@@ -2,10 +2,10 @@
 // way if they are in expert order; rows named by an index list come by cp.async: 128 threads, eight of them on the 128 bytes of
 // a row, and land where the copy engine would have put them. So no gathered copy of A ever is in memory.
 #pragma once
-#include "kernels/grouped_gemm/pipeline.cuh"
-#include "kernels/grouped_gemm/tile_counter.cuh"
+#include "kernels/grouped_gemm/hopper/pipeline.cuh"
+#include "kernels/grouped_gemm/hopper/tile_counter.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 /// What both roles know of a product.
 struct RowsProblem {
@@ -163,4 +163,4 @@ struct GatheredRows {
   }
 };
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

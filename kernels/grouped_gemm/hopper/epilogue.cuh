@@ -1,15 +1,19 @@
-// What becomes of a finished tile of a grouped GEMM over rows: policies of rows_kernel.cuh, which calls begin(tile) during the
-// tile's products, end_of_tile() behind them, and store(step, packed) for each of kSteps steps beside the next tile's. A
-// warpgroup stores its 64 rows in panels of 64 columns: registers -> shared memory (stmatrix) -> global memory (copy engine).
+// What becomes of a finished tile of a grouped GEMM over rows: policies of rows_kernel.cuh. It calls begin(tile) during the
+// tile's products, end_of_tile() after them, and store(step, packed) for each of kStoreSteps steps while the next tile is
+// multiplied: one step with a block of k, or up to kMaxStepsPerBlock where a tile has no more blocks than steps. A warpgroup
+// stores its 64 rows in panels of 64 columns: registers -> shared memory (stmatrix) -> global memory (copy engine).
+//
+// kStages is the depth of the ring that leaves room for kStagingBytes of panels for each computing warpgroup; kBarrierArrivals
+// is how many threads announce a load to one of the epilogue's own barriers.
 //
 // Row bounds without rewriting tensor maps: outputs are 3D maps {columns, 64, R + 64} over the same memory moved back by 64
 // rows, both row strides the row length. Element (x, y, z) is row y + z - 64, so a box of 64 rows at (x, 64 - v, row + v)
 // starts at `row`, and what lies past its first v rows is outside of the second dimension and clipped.
 #pragma once
 #include "kernels/grouped_gemm/activations.cuh"
-#include "kernels/grouped_gemm/pipeline.cuh"
+#include "kernels/grouped_gemm/hopper/pipeline.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 /// The 64 x 64 panels of one warpgroup.
 class Panels {
@@ -76,7 +80,8 @@ struct StoreEpilogue {
   struct Params {
     CUtensorMap c;  ///< {n, 64, R + 64}, box {64, 64, 1}
   };
-  static constexpr int kStages = 4, kSteps = 4, kMostBeside = 1, kBarrierArrivals = 1, kStagingBytes = 2 * Panels::kBytes;
+  static constexpr int kStages = 4, kStoreSteps = 4, kMaxStepsPerBlock = 1, kBarrierArrivals = 1,
+                       kStagingBytes = 2 * Panels::kBytes;
 
   __device__ StoreEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
       : params_(params), panels_(staging, warpgroup) {}
@@ -108,7 +113,8 @@ class ScatterEpilogue {
     const int32_t* c_rows_R;
     int n;
   };
-  static constexpr int kStages = 4, kSteps = 4, kMostBeside = 1, kBarrierArrivals = 1, kStagingBytes = 2 * Panels::kBytes;
+  static constexpr int kStages = 4, kStoreSteps = 4, kMaxStepsPerBlock = 1, kBarrierArrivals = 1,
+                       kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ScatterEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
       : params_(params), panels_(staging, warpgroup) {}
@@ -157,7 +163,7 @@ class ActivationEpilogue {
   };
   static constexpr int kHalves = Policy::kHalves;
   static constexpr int kActPanels = 4 / kHalves;  ///< the tile has this many panels of F columns
-  static constexpr int kStages = 4, kSteps = 4 + kActPanels, kMostBeside = 1, kBarrierArrivals = 1;
+  static constexpr int kStages = 4, kStoreSteps = 4 + kActPanels, kMaxStepsPerBlock = 1, kBarrierArrivals = 1;
   static constexpr int kStagingBytes = 2 * Panels::kBytes;
 
   __device__ ActivationEpilogue(const Params& params, uint32_t staging, uint32_t /*barriers*/, int warpgroup)
@@ -193,4 +199,4 @@ class ActivationEpilogue {
   WarpgroupRows rows_;
 };
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

@@ -5,11 +5,11 @@
 // fills rows past the expert's end with zeros; gathered ones by cp.async, zeros likewise. An expert without rows has no blocks:
 // its tile is zeros, stored without touching the ring.
 #pragma once
-#include "kernels/grouped_gemm/epilogue.cuh"
-#include "kernels/grouped_gemm/pipeline.cuh"
-#include "kernels/grouped_gemm/tile_counter.cuh"
+#include "kernels/grouped_gemm/hopper/epilogue.cuh"
+#include "kernels/grouped_gemm/hopper/pipeline.cuh"
+#include "kernels/grouped_gemm/hopper/tile_counter.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 struct WgradOperand {
   CUtensorMap map;  ///< {width, 64, R + 64}, box {64, 64, 1}; unused if gathered
@@ -25,8 +25,8 @@ struct WgradParams {
   const int32_t* offsets_E1;
   int32_t* tile_counters;
   int num_experts, m_tiles, n_tiles;
-  WgradOutput output;
-  WgradUpdate update;
+  DataType dw_type;
+  GradientUpdate update;
 };
 
 /// What the loaders say of a tile.
@@ -175,7 +175,7 @@ class WgradStore {
   __device__ WgradStore(const WgradParams& p, uint32_t staging, int warpgroup) : p_(p), panels_(staging, warpgroup) {}
 
   __device__ void store(const WgradAnnounced& tile, const float (&acc)[128]) {
-    if (p_.output == WgradOutput::kBf16) {
+    if (p_.dw_type == DataType::kBfloat16) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t buffer = panels_.acquire(turn_++);
@@ -201,11 +201,11 @@ class WgradStore {
 
   /// An expert without rows.
   __device__ void store_zeros(const WgradAnnounced& tile) {
-    if (p_.update == WgradUpdate::kAdd) return;
+    if (p_.update == GradientUpdate::kAdd) return;
     const uint32_t buffer = panels_.acquire(turn_++);
 #pragma unroll
     for (int i = 0; i < 4; ++i) store_shared_zeros(buffer + (threadIdx.x % 128) * 16 + i * 2048);
-    const int width = p_.output == WgradOutput::kBf16 ? 64 : 32;
+    const int width = p_.dw_type == DataType::kBfloat16 ? 64 : 32;
     panels_.publish();
     if (panels_.leader()) {
       for (int column = 0; column < kTileColumns; column += width) copy_out(tile, buffer, column);
@@ -224,7 +224,7 @@ class WgradStore {
 
   __device__ void copy_out(const WgradAnnounced& tile, uint32_t buffer, int column) {
     const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + panels_.warpgroup() * 64;
-    if (p_.update == WgradUpdate::kStore)
+    if (p_.update == GradientUpdate::kStore)
       tma_store(p_.dw, buffer, x, y, tile.expert);
     else
       tma_reduce_add(p_.dw, buffer, x, y, tile.expert);
@@ -271,4 +271,4 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   tma_store_wait<0>();
 }
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/device/ptx.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 /// Of one block, for the kThreads threads that load; all of them call take().
 template <int kThreads>
@@ -37,4 +37,4 @@ class TileCounter {
   int number_ = 0;
 };
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper

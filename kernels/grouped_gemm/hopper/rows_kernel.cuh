@@ -7,11 +7,11 @@
 // thirteen registers less here, where a spilled one costs a trip to L2 (this and that made products with short rows 5 %
 // faster).
 #pragma once
-#include "kernels/grouped_gemm/epilogue.cuh"
-#include "kernels/grouped_gemm/pipeline.cuh"
-#include "kernels/grouped_gemm/rows_loader.cuh"
+#include "kernels/grouped_gemm/hopper/epilogue.cuh"
+#include "kernels/grouped_gemm/hopper/pipeline.cuh"
+#include "kernels/grouped_gemm/hopper/rows_loader.cuh"
 
-namespace scatterlm::kernels {
+namespace scatterlm::kernels::hopper {
 
 template <class Epilogue>
 struct RowsParams {
@@ -42,13 +42,13 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   Epilogue epilogue(params.epilogue, pipe.staging(warpgroup), pipe.epilogue_barriers(warpgroup), warpgroup);
   uint32_t packed[64];  // a finished tile, waiting to be stored: two neighbouring columns in each
   bool waiting = false;
-  const int beside = num_blocks > Epilogue::kSteps ? 1 : Epilogue::kMostBeside;  // steps of the epilogue beside a block of k
+  const int steps_per_block = num_blocks > Epilogue::kStoreSteps ? 1 : Epilogue::kMaxStepsPerBlock;
   for (auto tile = accumulator.template next_tile<RowTile>(); tile.row >= 0; tile = accumulator.template next_tile<RowTile>()) {
     int block = 0;
     float acc[128];  // inside the loop: declared outside, it goes to the stack
 #pragma unroll
-    for (int i = 0; i < Epilogue::kSteps; ++i) {
-      if (block < num_blocks && i % beside == 0) accumulator.step(acc, block++);
+    for (int i = 0; i < Epilogue::kStoreSteps; ++i) {
+      if (block < num_blocks && i % steps_per_block == 0) accumulator.step(acc, block++);
       if (waiting) epilogue.store(i, packed);
     }
     if (block < num_blocks) accumulator.step(acc, block++);
@@ -63,9 +63,9 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
   }
   if (waiting) {
 #pragma unroll
-    for (int i = 0; i < Epilogue::kSteps; ++i) epilogue.store(i, packed);
+    for (int i = 0; i < Epilogue::kStoreSteps; ++i) epilogue.store(i, packed);
   }
   tma_store_wait<0>();
 }
 
-}  // namespace scatterlm::kernels
+}  // namespace scatterlm::kernels::hopper
