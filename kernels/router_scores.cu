@@ -68,11 +68,11 @@ struct Chosen {
   }
 };
 
-template <int kLane>
-__device__ Chosen choose(const FwdParams& p, const TokenScores<kLane>& token) {
-  uint32_t key[kLane];
+template <int kPerLane>
+__device__ Chosen choose(const FwdParams& p, const TokenScores<kPerLane>& token) {
+  uint32_t key[kPerLane];
 #pragma unroll
-  for (int i = 0; i < kLane; ++i) {
+  for (int i = 0; i < kPerLane; ++i) {
     float x = token.z[i];
     if (p.out.bias_E && token.expert(i) < p.args.num_experts)
       x = (p.out.select_by_logits ? x : p.args.sigmoid ? token.q[i] : token.p[i]) + p.out.bias_E[token.expert(i)];
@@ -82,7 +82,7 @@ __device__ Chosen choose(const FwdParams& p, const TokenScores<kLane>& token) {
   for (int j = 0; j < p.args.top_k; ++j) {
     uint32_t best = 0, index = ~0u;
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) {
+    for (int i = 0; i < kPerLane; ++i) {
       if (key[i] > best) {
         best = key[i];
         index = token.expert(i);
@@ -91,7 +91,7 @@ __device__ Chosen choose(const FwdParams& p, const TokenScores<kLane>& token) {
     const uint32_t highest = __reduce_max_sync(~0u, best);
     const auto id = static_cast<int>(__reduce_min_sync(~0u, best == highest ? index : ~0u));
 #pragma unroll
-    for (int i = 0; i < kLane; ++i)
+    for (int i = 0; i < kPerLane; ++i)
       if (token.expert(i) == id) key[i] = 0;
     if (j == token.lane) chosen.id[0] = id;
     if (j == token.lane + 32) chosen.id[1] = id;
@@ -100,7 +100,7 @@ __device__ Chosen choose(const FwdParams& p, const TokenScores<kLane>& token) {
 }
 
 /// Shared memory: counts [E], prob_sum [warps, E], lse_sq [warps].
-template <int kLane>
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant__ FwdParams p) {
   const int num_experts = static_cast<int>(p.args.num_experts), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   auto* counts = dynamic_shared<int32_t>();
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant_
   for (int e = threadIdx.x; e < num_experts; e += blockDim.x) counts[e] = 0;
   __syncthreads();
 
-  float prob_sum[kLane] = {}, lse_sq = 0;
+  float prob_sum[kPerLane] = {}, lse_sq = 0;
   for (int64_t t = int64_t{blockIdx.x} * kWarps + warp; t < p.args.num_tokens; t += int64_t{gridDim.x} * kWarps) {
-    const TokenScores<kLane> token(p.args, t);
+    const TokenScores<kPerLane> token(p.args, t);
     Chosen chosen = choose(p, token);
     chosen.set_gates(p.args, t, token.lse);
     for (int i = 0; i < 2; ++i) {
@@ -122,12 +122,12 @@ __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant_
       atomicAdd(counts + chosen.id[i], 1);
     }
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) prob_sum[i] += token.probability(p.args, i);
+    for (int i = 0; i < kPerLane; ++i) prob_sum[i] += token.probability(p.args, i);
     lse_sq = fmaf(token.lse, token.lse, lse_sq);
   }
 
 #pragma unroll
-  for (int i = 0; i < kLane; ++i)
+  for (int i = 0; i < kPerLane; ++i)
     if (lane + 32 * i < num_experts) prob_sums[warp * num_experts + lane + 32 * i] = prob_sum[i];
   if (lane == 0) lse_sqs[warp] = lse_sq;
   __syncthreads();
@@ -165,12 +165,12 @@ __global__ void __launch_bounds__(kWarps * 32) sum_kernel(const __grid_constant_
   }
 }
 
-template <int kLane>
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant__ BwdParams p) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, top_k = static_cast<int>(p.args.top_k);
   const float dlse_sq = *p.grad.dlse_sq_sum;
   for (int64_t t = int64_t{blockIdx.x} * kWarps + warp; t < p.args.num_tokens; t += int64_t{gridDim.x} * kWarps) {
-    const TokenScores<kLane> token(p.args, t);
+    const TokenScores<kPerLane> token(p.args, t);
     Chosen chosen;
     float dgate[2] = {0, 0};
     for (int i = 0; i < 2; ++i) {
@@ -182,26 +182,26 @@ __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant_
     const float gate_dot = warp_sum(chosen.gate[0] * dgate[0] + chosen.gate[1] * dgate[1]);
     float prob_dot = 0;
 #pragma unroll
-    for (int i = 0; i < kLane; ++i)
+    for (int i = 0; i < kPerLane; ++i)
       if (token.expert(i) < p.args.num_experts) prob_dot += token.probability(p.args, i) * p.grad.dprob_sum_E[token.expert(i)];
     prob_dot = warp_sum(prob_dot);
 
     // Gradient of the scores of all experts by the gates: of the chosen, and what a softmax over all takes from everyone.
     const bool over_all = !p.args.sigmoid && !p.args.softmax_of_chosen;
-    float dscore[kLane];
+    float dscore[kPerLane];
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) dscore[i] = over_all ? -token.p[i] * gate_dot : 0.0f;
+    for (int i = 0; i < kPerLane; ++i) dscore[i] = over_all ? -token.p[i] * gate_dot : 0.0f;
     for (int j = 0; j < top_k; ++j) {
       const int id = Chosen::of_slot(chosen.id, j);
       const float gate = Chosen::of_slot(chosen.gate, j), d = Chosen::of_slot(dgate, j);
       const float centered = over_all || (p.args.sigmoid && !p.args.normalize) ? d : d - gate_dot;
       const float value = p.args.sigmoid ? centered / chosen.sum : gate * centered;
 #pragma unroll
-      for (int i = 0; i < kLane; ++i)
+      for (int i = 0; i < kPerLane; ++i)
         if (token.expert(i) == id) dscore[i] += value;
     }
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) {
+    for (int i = 0; i < kPerLane; ++i) {
       const int e = token.expert(i);
       if (e >= p.args.num_experts) continue;
       const float centered = p.grad.dprob_sum_E[e] - prob_dot;
@@ -240,8 +240,8 @@ void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outp
                                       .lse_sq = workspace + 2 * blocks * num_experts},
                          .blocks = static_cast<int>(blocks)};
   const auto shared_bytes = static_cast<uint32_t>(((1 + kWarps) * num_experts + kWarps) * 4);
-  with_lane_experts(num_experts, [&](auto lane_experts) {
-    launch("router_scores", fwd_kernel<decltype(lane_experts)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
+  with_experts_per_lane(num_experts, [&](auto per_lane) {
+    launch("router_scores", fwd_kernel<decltype(per_lane)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
   });
   launch("router_scores", sum_kernel, (num_experts + kWarps) / kWarps, kWarps * 32, 0, params, stream);
 }
@@ -250,9 +250,9 @@ void router_scores_bwd(const RouterScoresArgs& args, const RouterScoresBwd& grad
   check(args);
   if (args.num_tokens == 0) return;
   const BwdParams params{args, gradients};
-  with_lane_experts(args.num_experts, [&](auto lane_experts) {
-    launch("router_scores", bwd_kernel<decltype(lane_experts)::value>, ceil_div(args.num_tokens, kWarps), kWarps * 32, 0,
-           params, stream);
+  with_experts_per_lane(args.num_experts, [&](auto per_lane) {
+    launch("router_scores", bwd_kernel<decltype(per_lane)::value>, ceil_div(args.num_tokens, kWarps), kWarps * 32, 0, params,
+           stream);
   });
 }
 

@@ -1,7 +1,13 @@
-// Every pair (token, expert) has a key of 32 bits whose order is that of the rule: the sign bit says that the router chose the
-// pair, the others are its gate or score. (Gates are not negative, so their bits ascend as they do; NaN stands highest.) A
-// block per expert finds the key of the last one that stays. Selected pairs become one bit each; 32 tokens of an expert are a
-// word, with the row of its first token. From the words of its 32 tokens, a warp knows their slots and rows.
+// Token rounding in three launches.
+//
+// 1. keys_kernel: every pair (token, expert) gets a key of 32 bits; the higher the key, the sooner the pair is selected. The
+// sign
+//    bit says that the router chose the pair, the other bits are its gate, or its score if it was not chosen. (Gates are not
+//    negative, so their bits ascend as they do; NaN stands highest.)
+// 2. select_kernel, a block per expert: it finds the key of the last pair that the expert takes, the threshold. Pairs above it
+//    are selected and, of those equal to it, the first tokens. The result is a bit per pair: a TokenGroup for 32 tokens.
+// 3. place_kernel, a warp per 32 tokens: from the TokenGroups of all experts it knows the slots and rows of its tokens, and
+//    writes the lists.
 #include "kernels/token_rounding.h"
 
 #include <string>
@@ -17,56 +23,66 @@ namespace scatterlm::kernels {
 namespace {
 
 constexpr const char* kOp = "token_rounding";
-constexpr uint32_t kChosen = 0x80000000u;
-constexpr int kWarps = 8, kSelectWarps = 32, kSelectThreads = kSelectWarps * 32;
-constexpr int kKeyTokens = 16, kKeyStride = kKeyTokens + 1;
-constexpr int kWordTokens = 32, kPlaceWarps = 4;
-static_assert(kMaxRouterExperts <= kSelectThreads);
+constexpr uint32_t kChosen = 0x80000000u;  ///< the bit of a key that says that the router chose the pair
+constexpr int kWarps = 8;                  ///< of a block of keys_kernel and bwd_kernel
+constexpr int kSelectWarps = 32, kSelectThreads = kSelectWarps * 32;
+constexpr int kPlaceWarps = 4;
+constexpr int kGroupTokens = 32;
+constexpr int kBlockTokens = 16;                     ///< of a block of keys_kernel
+constexpr int kSharedTokens = kBlockTokens + 1;      ///< one more, so that 32 experts of a token lie in 32 banks
+static_assert(kMaxRouterExperts <= kSelectThreads);  // a thread of select_kernel for each earlier expert
 
-/// The selected among 32 tokens of an expert.
-struct alignas(8) Word {
-  uint32_t tokens;
-  int32_t first_row;  ///< of the first selected token at or behind the first of the 32
+/// Which of 32 neighbouring tokens an expert takes, bit i for token i.
+struct alignas(8) TokenGroup {
+  uint32_t selected;
+  union {
+    int32_t first_row;  ///< row of the first selected token of this group or of those behind it
+    uint32_t ties;      ///< only inside select_kernel, before rows are known: the pairs whose key is the threshold
+  };
 };
+static_assert(sizeof(TokenGroup) == 8);
 
 struct Params {
   TokenRoundingArgs args;
-  int tokens, experts, padded_tokens;  ///< padded: a multiple of kPlaceWarps words above T
-  uint32_t* keys_ET;                   ///< [E, padded]; 0 behind T, where it is never selected
-  Word* words;                         ///< [padded / 32, E]
+  int tokens, experts;  ///< T, E
+  int padded_tokens;    ///< a multiple of the tokens of a block of place_kernel, more than T
+  uint32_t* keys_ET;    ///< [E, padded_tokens]; 0 behind T, where it is never selected
+  TokenGroup* groups;   ///< [padded_tokens / 32, E]
 };
 
-/// Keys of kKeyTokens tokens a block, transposed on the way: shared memory has [E][kKeyStride].
-template <int kLane>
+/// Keys of kBlockTokens tokens. They are made token by token and stored expert by expert: shared memory [E][kSharedTokens]
+/// transposes them.
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) keys_kernel(const __grid_constant__ Params p) {
   auto* tile = dynamic_shared<uint32_t>();
-  const int first = static_cast<int>(blockIdx.x) * kKeyTokens, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int first = static_cast<int>(blockIdx.x) * kBlockTokens, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const auto& router = p.args.router;
   const int top_k = static_cast<int>(router.top_k);
-  for (int i = warp; i < kKeyTokens; i += kWarps) {
+  for (int i = warp; i < kBlockTokens; i += kWarps) {
     const int64_t t = first + i;
     if (t >= p.tokens) {
-      for (int e = lane; e < p.experts; e += 32) tile[e * kKeyStride + i] = 0;
+      for (int e = lane; e < p.experts; e += 32) tile[e * kSharedTokens + i] = 0;
       continue;
     }
-    const TokenScores<kLane> token(router, t);
+    const TokenScores<kPerLane> token(router, t);
 #pragma unroll
-    for (int j = 0; j < kLane; ++j) {
+    for (int j = 0; j < kPerLane; ++j) {
       const float score = router.sigmoid && !router.normalize ? token.q[j] : token.probability(router, j);
-      if (token.expert(j) < p.experts) tile[token.expert(j) * kKeyStride + i] = float_bits(score * router.scale) & ~kChosen;
+      if (token.expert(j) < p.experts) tile[token.expert(j) * kSharedTokens + i] = float_bits(score * router.scale) & ~kChosen;
     }
     __syncwarp();
     for (int j = lane; j < top_k; j += 32)
-      tile[p.args.ids_TK[t * top_k + j] * kKeyStride + i] = float_bits(p.args.gates_TK[t * top_k + j]) | kChosen;
+      tile[p.args.ids_TK[t * top_k + j] * kSharedTokens + i] = float_bits(p.args.gates_TK[t * top_k + j]) | kChosen;
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < p.experts * kKeyTokens; i += blockDim.x) {
-    const int e = i / kKeyTokens, token = i % kKeyTokens;
-    p.keys_ET[int64_t{e} * p.padded_tokens + first + token] = tile[e * kKeyStride + token];
+  for (int i = threadIdx.x; i < p.experts * kBlockTokens; i += blockDim.x) {
+    const int e = i / kBlockTokens, token = i % kBlockTokens;
+    p.keys_ET[int64_t{e} * p.padded_tokens + first + token] = tile[e * kSharedTokens + token];
   }
 }
 
-/// The rows of an expert that `count` tokens chose.
+/// The rows of an expert that `count` tokens chose: the nearest multiple of kTileRows, the lower one from the middle, at most
+/// T.
 __device__ int rounded_count(int count, int num_tokens) {
   const int rest = count % kTileRows;
   return min(count - rest + (2 * rest > kTileRows ? kTileRows : 0), num_tokens);
@@ -74,14 +90,14 @@ __device__ int rounded_count(int count, int num_tokens) {
 
 /// Shared memory of select_kernel.
 struct Selection {
-  static constexpr int kGroups = 128, kListed = 512;
-  uint32_t list[kListed];  ///< values above the bound; at first the highest of each group
-  uint32_t bound;
-  int32_t num_listed;  ///< in all rounds together
+  static constexpr int kSamples = 128, kListed = 512;
+  uint32_t list[kListed];  ///< candidates for the next bound: at first kSamples samples, then values above the bound
+  uint32_t bound;          ///< of the n-th highest value, from below
+  int32_t num_listed;      ///< in all rounds together
   int32_t sums[2][kSelectWarps];
 };
 
-/// Of two values per warp, sums over the warps before this one and over all.
+/// Two numbers of each warp (own) are summed over the warps before this one and over all warps.
 __device__ void sum_over_block(Selection& shared, const int (&own)[2], int (&before)[2], int (&total)[2]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   __syncthreads();  // earlier sums have been read
@@ -109,22 +125,29 @@ __device__ void for_keys(const uint32_t* keys, int num_keys, Visit&& visit) {
   }
 }
 
-/// The key of the last pair that stays. Of all unchosen pairs the highest come in, or of the chosen the lowest are dropped,
-/// 64 at most; so we look for the n-th highest value, which is the key or its complement, and 0 for the others. The n-th
-/// highest of any n values or more is a bound for it: first of one value from each group of tokens, then of values above the
-/// bound before, until there are less than n of them.
+/// The threshold: the key of the last pair that an expert takes, if it takes `wanted` where the router chose it `chosen` times.
+///
+/// Either n = wanted - chosen unchosen pairs come in, those of the highest keys, or n = chosen - wanted chosen ones are
+/// dropped, those of the lowest keys; n is at most 64. Both are one search for the n-th highest of the pairs' values: a value
+/// is the key of an unchosen pair or, to drop, the complement of the key of a chosen one; all others have 0.
+///
+/// The search raises a bound that is never above the n-th highest value: among any values of different pairs, the n-th highest
+/// is such a bound. The first candidates are kSamples samples, the highest value of tokens i, i + 128, ...; the next are the
+/// values above the bound (kListed of them, if there are more). When fewer than n values are above the bound, it is the n-th
+/// highest itself.
 __device__ uint32_t find_threshold(const uint32_t* keys, int num_keys, int chosen, int wanted, Selection& shared) {
-  if (wanted == chosen) return kChosen - 1;
-  const uint32_t flip = wanted < chosen ? ~0u : 0;
-  const int n = wanted < chosen ? chosen - wanted : wanted - chosen;
+  if (wanted == chosen) return kChosen - 1;  // above all unchosen pairs, below all chosen ones
+  const bool drops = wanted < chosen;
+  const uint32_t flip = drops ? ~0u : 0;
+  const int n = drops ? chosen - wanted : wanted - chosen;
   const auto value = [&](uint32_t key) { return (key ^ flip) < kChosen ? key ^ flip : 0; };
 
   uint32_t highest = 0;
   for_keys(keys, num_keys, [&](uint32_t key) { highest = max(highest, value(key)); });
-  atomicMax(shared.list + threadIdx.x % Selection::kGroups, highest);
+  atomicMax(shared.list + threadIdx.x % Selection::kSamples, highest);
   __syncthreads();
-  for (int listed = Selection::kGroups, before = 0;;) {
-    uint32_t own = 0;  // if n values or more are as high
+  for (int listed = Selection::kSamples, before = 0;;) {
+    uint32_t own = 0;  // this thread's candidate, if n candidates or more are as high
     if (static_cast<int>(threadIdx.x) < listed) {
       const uint32_t candidate = shared.list[threadIdx.x];
       int as_high = 0;
@@ -149,106 +172,128 @@ __device__ uint32_t find_threshold(const uint32_t* keys, int num_keys, int chose
   }
 }
 
-/// A block per expert.
-__global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ Params p) {
-  const int expert = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-  auto& shared = *dynamic_shared<Selection>();
-  if (thread < Selection::kGroups) shared.list[thread] = 0;
-  if (thread == 0) shared.bound = shared.num_listed = 0;
+/// An expert's rows.
+struct ExpertRange {
+  int chosen, wanted;  ///< how many tokens the router gave it, and how many it takes
+  int first_row;
+};
 
-  int rows[2] = {0, 0}, before[2], total[2];  // of earlier experts, in rows and in tiles
+/// Adds up the rows of the earlier experts, one in each thread. Writes where the expert's rows and tiles end.
+__device__ ExpertRange place_expert(const Params& p, int expert, Selection& shared) {
+  enum { kRows, kTiles };
+  const int thread = static_cast<int>(threadIdx.x);
+  int own[2] = {0, 0}, before[2], total[2];
   if (thread < expert) {
-    rows[0] = rounded_count(p.args.counts_E[thread], p.tokens);
-    rows[1] = ceil_div(rows[0], kTileRows);
+    own[kRows] = rounded_count(p.args.counts_E[thread], p.tokens);
+    own[kTiles] = ceil_div(own[kRows], kTileRows);
   }
-  for (int& x : rows) x = __reduce_add_sync(~0u, x);
-  sum_over_block(shared, rows, before, total);
-  const int chosen = p.args.counts_E[expert], wanted = rounded_count(chosen, p.tokens), first_row = total[0];
+  for (int& x : own) x = __reduce_add_sync(~0u, x);
+  sum_over_block(shared, own, before, total);
+  const int chosen = p.args.counts_E[expert], wanted = rounded_count(chosen, p.tokens);
   if (thread == 0) {
     if (expert == 0) begin_expert_rows(p.experts, p.args.offsets_E1, p.args.tiles_E3);
-    p.args.offsets_E1[expert + 1] = first_row + wanted;
-    p.args.tiles_E3[expert + 1] = total[1] + ceil_div(wanted, kTileRows);
+    p.args.offsets_E1[expert + 1] = total[kRows] + wanted;
+    p.args.tiles_E3[expert + 1] = total[kTiles] + ceil_div(wanted, kTileRows);
   }
+  return {chosen, wanted, total[kRows]};
+}
 
+/// A block per expert. Each warp has successive groups of tokens, 32 at a time, one in each lane.
+__global__ void __launch_bounds__(kSelectThreads) select_kernel(const __grid_constant__ Params p) {
+  enum { kAbove, kTies };  // pairs above the threshold are selected, of those equal to it the first
+  const int expert = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  auto& shared = *dynamic_shared<Selection>();
+  if (thread < Selection::kSamples) shared.list[thread] = 0;
+  if (thread == 0) shared.bound = shared.num_listed = 0;
+
+  const ExpertRange range = place_expert(p, expert, shared);
   const uint32_t* keys = p.keys_ET + int64_t{expert} * p.padded_tokens;
-  const uint32_t threshold = find_threshold(keys, p.tokens, chosen, wanted, shared);
+  const uint32_t threshold = find_threshold(keys, p.tokens, range.chosen, range.wanted, shared);
 
-  // Each warp has successive words, a lane each 32nd of them. They hold the pairs above the threshold and, until the row is
-  // known, in its place those equal to it.
-  const int num_words = p.padded_tokens / kWordTokens, warp_words = ceil_div(num_words, kSelectWarps);
-  const int begin = min(thread / 32 * warp_words, num_words), end = min(begin + warp_words, num_words);
-  const auto word_of = [&](int group) -> Word& { return p.words[int64_t{group + lane} * p.experts + expert]; };
-  int count[2] = {0, 0};
-  for (int group = begin; group < end; group += 32) {
+  // First pass over the keys: which pairs are above the threshold, which are equal to it, and how many the warp has of each.
+  const int num_groups = p.padded_tokens / kGroupTokens, warp_groups = ceil_div(num_groups, kSelectWarps);
+  const int begin = min(thread / 32 * warp_groups, num_groups), end = min(begin + warp_groups, num_groups);
+  const auto group_of_lane = [&](int first) -> TokenGroup& { return p.groups[int64_t{first + lane} * p.experts + expert]; };
+  int count[2] = {0, 0}, before[2], total[2];
+  for (int first = begin; first < end; first += 32) {
     uint32_t own[2] = {0, 0};
 #pragma unroll 8
-    for (int i = 0; i < min(end - group, 32); ++i) {
-      const uint32_t key = keys[(group + i) * kWordTokens + lane];
+    for (int i = 0; i < min(end - first, 32); ++i) {
+      const uint32_t key = keys[(first + i) * kGroupTokens + lane];
       const uint32_t above = __ballot_sync(~0u, key > threshold), ties = __ballot_sync(~0u, key == threshold);
       if (lane == i) {
-        own[0] = above;
-        own[1] = ties;
+        own[kAbove] = above;
+        own[kTies] = ties;
       }
     }
     for (int k = 0; k < 2; ++k) count[k] += __popc(own[k]);
-    if (group + lane < end) word_of(group) = {own[0], static_cast<int32_t>(own[1])};
+    if (first + lane < end) group_of_lane(first) = {.selected = own[kAbove], .ties = own[kTies]};
   }
   for (int& c : count) c = __reduce_add_sync(~0u, c);
   sum_over_block(shared, count, before, total);
 
-  // The first of those equal to it stay too.
-  int row = first_row + before[0] + min(before[1], wanted - total[0]), ties_left = wanted - total[0] - before[1];
-  for (int group = begin; group < end; group += 32) {
-    const Word word = group + lane < end ? word_of(group) : Word{0, 0};
-    uint32_t selected = word.tokens, ties = static_cast<uint32_t>(word.first_row);
+  // Second pass, over the groups: ties are selected until the expert has all it takes, and every group gets its first row.
+  const int ties_wanted = range.wanted - total[kAbove];
+  int row = range.first_row + before[kAbove] + min(before[kTies], ties_wanted), ties_left = ties_wanted - before[kTies];
+  for (int first = begin; first < end; first += 32) {
+    const TokenGroup group = first + lane < end ? group_of_lane(first) : TokenGroup{.selected = 0, .ties = 0};
+    uint32_t selected = group.selected, ties = group.ties;
     const int ties_through = warp_inclusive_sum(__popc(ties));
     for (int left = ties_left - ties_through + __popc(ties); ties != 0 && left > 0; --left, ties &= ties - 1)
-      selected |= ties & -ties;
+      selected |= ties & -ties;  // the lowest bit
     const int through = warp_inclusive_sum(__popc(selected));
-    if (group + lane < end) word_of(group) = {selected, row + through - __popc(selected)};
+    if (first + lane < end) group_of_lane(first) = {.selected = selected, .first_row = row + through - __popc(selected)};
     row += __shfl_sync(~0u, through, 31);
     ties_left -= __shfl_sync(~0u, ties_through, 31);
   }
 }
 
-/// A warp per 32 tokens, a lane per token. Slots before these tokens are the rows before their words, without those of earlier
-/// experts.
-template <int kLane>
+/// A warp per 32 tokens. Slots ascend in (token, expert): those before this warp's tokens are, of every expert, the rows before
+/// its group of these tokens.
+template <int kPerLane>
 __global__ void __launch_bounds__(kPlaceWarps * 32) place_kernel(const __grid_constant__ Params p) {
   const int thread = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), lane = thread % 32;
-  const Word* words = p.words + int64_t{thread / 32} * p.experts;
-  uint32_t experts[kLane];  // that this lane's token has among 32 j, 32 j + 1, ...
-  int before = 0, own = 0;
+  const TokenGroup* groups = p.groups + int64_t{thread / 32} * p.experts;  // of these tokens, by expert
+  int32_t* const& token_of_slot = p.args.inverse_R;                        // until the row of the slot replaces it
+
+  // Read with an expert in each lane; turned, so that a lane has the experts of its token.
+  uint32_t experts[kPerLane];  // bit i of experts[j]: the token is in the rows of expert 32 j + i
+  int before = 0, own = 0;     // slots
 #pragma unroll
-  for (int j = 0; j < kLane; ++j) {
+  for (int j = 0; j < kPerLane; ++j) {
     const int e = 32 * j + lane;
-    const Word word = e < p.experts ? words[e] : Word{0, 0};
-    if (e < p.experts) before += word.first_row - p.args.offsets_E1[e];
-    experts[j] = warp_transpose(word.tokens);
+    const TokenGroup group = e < p.experts ? groups[e] : TokenGroup{.selected = 0, .first_row = 0};
+    if (e < p.experts) before += group.first_row - p.args.offsets_E1[e];
+    experts[j] = warp_transpose(group.selected);
     own += __popc(experts[j]);
   }
   before = __reduce_add_sync(~0u, before);
   const int through = warp_inclusive_sum(own), end = before + __shfl_sync(~0u, through, 31);
+
+  // A lane writes the experts of its token's slots.
   int slot = before + through - own;
   if (thread <= p.tokens) p.args.token_offsets_T1[thread] = slot;
 #pragma unroll
-  for (int j = 0; j < kLane; ++j)
+  for (int j = 0; j < kPerLane; ++j)
     for (uint32_t left = experts[j]; left; left &= left - 1) {
       p.args.experts_R[slot] = 32 * j + __ffs(left) - 1;
-      p.args.inverse_R[slot++] = thread;  // the token, until the row stands there
+      token_of_slot[slot++] = thread;
     }
   __syncwarp();
+
+  // Now a lane has a slot, whatever its token.
   for (int i = before + lane; i < end; i += 32) {
-    const int e = p.args.experts_R[i], t = p.args.inverse_R[i];
-    const uint32_t key = p.keys_ET[int64_t{e} * p.padded_tokens + t];  // loaded beside the word, not behind the stores
-    const Word word = words[e];
-    const int row = word.first_row + __popc(word.tokens & ((1u << t % kWordTokens) - 1));
+    const int e = p.args.experts_R[i], t = token_of_slot[i];
+    const uint32_t key = p.keys_ET[int64_t{e} * p.padded_tokens + t];  // loaded together with the group, not behind the stores
+    const TokenGroup group = groups[e];
+    const int row = group.first_row + __popc(group.selected & ((1u << t % kGroupTokens) - 1));
     p.args.inverse_R[i] = row;
     p.args.sorted_R[row] = i;
     p.args.tokens_R[row] = t;
     p.args.gates_R[i] = float_of_bits(key & ~kChosen);
   }
 
+  // Behind the last slot: all threads of the grid.
   for (int64_t i = p.args.offsets_E1[p.experts] + thread; i < p.args.num_slots; i += int64_t{gridDim.x} * blockDim.x) {
     p.args.inverse_R[i] = p.args.sorted_R[i] = static_cast<int32_t>(i);
     p.args.tokens_R[i] = p.args.experts_R[i] = 0;
@@ -256,14 +301,15 @@ __global__ void __launch_bounds__(kPlaceWarps * 32) place_kernel(const __grid_co
   }
 }
 
+/// The gradient of a gate goes to the router's gate of a chosen pair, or through the score of a filled one to the logits.
 /// A warp per token.
-template <int kLane>
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant__ TokenRoundingBwdArgs p) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, experts = p.router.num_experts;
   if (t >= p.router.num_tokens) return;
   const int lane = threadIdx.x % 32, top_k = static_cast<int>(p.router.top_k);
-  int id[2];
-  float dgate[2] = {0, 0}, dscore[kLane] = {};
+  int id[2];  // experts that the router chose for this token, of up to 64 two in each lane
+  float dgate[2] = {0, 0}, dscore[kPerLane] = {};
   for (int j = 0; j < 2; ++j) id[j] = lane + j * 32 < top_k ? p.ids_TK[t * top_k + lane + j * 32] : -1;
   bool filled = false;
   for (int slot = p.token_offsets_T1[t]; slot < p.token_offsets_T1[t + 1]; ++slot) {
@@ -274,28 +320,28 @@ __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant_
     if (__ballot_sync(~0u, id[0] == expert || id[1] == expert)) continue;
     filled = true;
 #pragma unroll
-    for (int i = 0; i < kLane; ++i)
+    for (int i = 0; i < kPerLane; ++i)
       if (lane + 32 * i == expert) dscore[i] = d * p.router.scale;
   }
   for (int j = 0; j < 2; ++j)
     if (id[j] >= 0) p.dgates_TK[t * top_k + lane + j * 32] = dgate[j];
 
-  float dz[kLane] = {};
+  float dz[kPerLane] = {};
   if (filled) {
-    const TokenScores<kLane> token(p.router, t);
+    const TokenScores<kPerLane> token(p.router, t);
     const bool share = !p.router.sigmoid || p.router.normalize;  // a score is a share of the sum over all experts
     float dot = 0;
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) dot += token.probability(p.router, i) * dscore[i];
+    for (int i = 0; i < kPerLane; ++i) dot += token.probability(p.router, i) * dscore[i];
     dot = share ? warp_sum(dot) : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kLane; ++i) {
+    for (int i = 0; i < kPerLane; ++i) {
       const float centered = dscore[i] - dot, slope = token.q[i] * (1.0f - token.q[i]);
       dz[i] = !p.router.sigmoid ? token.p[i] * centered : slope * (share ? centered / token.q_sum : centered);
     }
   }
 #pragma unroll
-  for (int i = 0; i < kLane; ++i)
+  for (int i = 0; i < kPerLane; ++i)
     if (lane + 32 * i < experts) p.dlogits_TE[t * experts + lane + 32 * i] = dz[i];
 }
 
@@ -309,13 +355,13 @@ void check(const RouterScoresArgs& router) {
 }  // namespace
 
 int64_t token_rounding_key_stride(int64_t num_tokens) {
-  constexpr int kStep = kPlaceWarps * kWordTokens;
+  constexpr int kStep = kPlaceWarps * kGroupTokens;
   return num_tokens / kStep * kStep + kStep;
 }
 
 int64_t token_rounding_workspace_bytes(const TokenRoundingArgs& args) {
   const int64_t padded = token_rounding_key_stride(args.router.num_tokens), experts = args.router.num_experts;
-  return padded * experts * 4 + padded / kWordTokens * experts * 8;
+  return padded * experts * sizeof(uint32_t) + padded / kGroupTokens * experts * sizeof(TokenGroup);
 }
 
 void token_rounding_fwd(const TokenRoundingArgs& args, cudaStream_t stream) {
@@ -329,22 +375,21 @@ void token_rounding_fwd(const TokenRoundingArgs& args, cudaStream_t stream) {
                       .experts = static_cast<int>(experts),
                       .padded_tokens = static_cast<int>(padded),
                       .keys_ET = keys_ET,
-                      .words = reinterpret_cast<Word*>(keys_ET + padded * experts)};
-  with_lane_experts(experts, [&](auto lane_experts) {
-    constexpr int kLane = decltype(lane_experts)::value;
-    launch(kOp, keys_kernel<kLane>, padded / kKeyTokens, kWarps * 32, static_cast<uint32_t>(experts * kKeyStride * 4), params,
-           stream);
+                      .groups = reinterpret_cast<TokenGroup*>(keys_ET + padded * experts)};
+  with_experts_per_lane(experts, [&](auto per_lane) {
+    constexpr int kPerLane = decltype(per_lane)::value;
+    launch(kOp, keys_kernel<kPerLane>, padded / kBlockTokens, kWarps * 32, static_cast<uint32_t>(experts * kSharedTokens * 4),
+           params, stream);
     launch(kOp, select_kernel, experts, kSelectThreads, sizeof(Selection), params, stream);
-    launch(kOp, place_kernel<kLane>, padded / (kPlaceWarps * kWordTokens), kPlaceWarps * 32, 0, params, stream);
+    launch(kOp, place_kernel<kPerLane>, padded / (kPlaceWarps * kGroupTokens), kPlaceWarps * 32, 0, params, stream);
   });
 }
 
 void token_rounding_bwd(const TokenRoundingBwdArgs& args, cudaStream_t stream) {
   check(args.router);
   if (args.router.num_tokens == 0) return;
-  with_lane_experts(args.router.num_experts, [&](auto lane_experts) {
-    launch(kOp, bwd_kernel<decltype(lane_experts)::value>, ceil_div(args.router.num_tokens, kWarps), kWarps * 32, 0, args,
-           stream);
+  with_experts_per_lane(args.router.num_experts, [&](auto per_lane) {
+    launch(kOp, bwd_kernel<decltype(per_lane)::value>, ceil_div(args.router.num_tokens, kWarps), kWarps * 32, 0, args, stream);
   });
 }
 
