@@ -205,6 +205,21 @@ def training(data):
     return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "result"), facts)]
 
 
+def recipe(data):
+    """Last validation losses by model and learning rate."""
+    def tables(device, title):
+        rows = [row for row in data["rows"] if row["device"] == device]
+        rates = sorted({row["lr"] for row in rows})
+        models = dict.fromkeys((row["config"], *row["sets"]) for row in rows)
+        losses = {(row["config"], *row["sets"], row["lr"]): f"{row['val_loss']:.3f}" for row in rows}
+        lines = ([f"`{config}`" + (f", `{' '.join(sets)}`" if sets else ""), *(losses.get((config, *sets, rate), "") for rate in rates)] for config, *sets in models)
+        return [title, "", *table(["last validation loss, nats per token", *(f"lr {rate:g}" for rate in rates)], lines)]
+
+    gpu, cpu = (next((row for row in data["rows"] if row["device"] == device), None) for device in ("cuda", "cpu"))
+    lines = [*tables("cuda", f"{data['gpu']}, bf16, {data['date']}, {gpu['steps']} steps, {gpu['tokens'] / 1e6:.1f}M tokens (`{data['command']}`):")] if gpu else []
+    return [*lines, *(["", *tables("cpu", f"On {data['cpu_threads']} threads of its CPU, {cpu['tokens'] / 1e6:.1f}M tokens:")] if cpu else [])]
+
+
 SHAPE_NAMES = {"40960,768,256,128,8": "1.4B-fine", "24576,1536,256,128,8": "7B-fine", "24576,1536,512,64,4": "7B-mid", "24576,1536,1024,32,2": "7B-coarse",
                "32768,2048,768,128,8": "qwen3-30B-A3B", "32768,2048,1024,64,8": "olmoe-7B", "32768,4096,256,256,16": "30B-fine",
                "32768,4096,1024,128,8": "sonic-default"}  # lib/bench/moe_shape.cpp
@@ -266,7 +281,8 @@ HEADLINE_FILES = ("moe_mlp_h200", "scale_h200x2", "compare_h200", "peers_h200")
 TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
-          "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training}
+          "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
+          "train_recipe_h200": recipe}
 
 
 @functools.cache

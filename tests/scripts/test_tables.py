@@ -36,6 +36,17 @@ def test_tables_of_kernel_benches():
     assert update_tables.TABLES["grouped_gemm_h200"]({**data, "rows": [kernel]})[-1] == "| 24576,1536,256,128,8 | 0.168, 560 (0.500) |"
 
 
+def test_table_of_recipes():
+    row = {"config": "moe_124m", "lr": 3e-4, "sets": [], "device": "cuda", "steps": 160, "tokens": 83886080, "val_loss": 0.51234}
+    rows = [row, {**row, "lr": 6e-4, "val_loss": 0.5}, {**row, "sets": ["optim.name=muon"], "val_loss": 0.4},
+            {**row, "config": "quickstart", "device": "cpu", "tokens": 2498560, "val_loss": 0.93}]
+    lines = update_tables.TABLES["train_recipe_h200"]({"gpu": "NVIDIA H200", "date": "2026-11-21", "command": "COMMAND", "cpu_threads": 4, "rows": rows})
+    assert lines[0] == "NVIDIA H200, bf16, 2026-11-21, 160 steps, 83.9M tokens (`COMMAND`):"
+    assert lines[2:6] == ["| last validation loss, nats per token | lr 0.0003 | lr 0.0006 |", "|---|---|---|", "| `moe_124m` | 0.512 | 0.500 |",
+                          "| `moe_124m`, `optim.name=muon` | 0.400 | |"]
+    assert lines[7] == "On 4 threads of its CPU, 2.5M tokens:" and lines[-1] == "| `quickstart` | 0.930 |"
+
+
 def test_tables_of_sweeps_router_inference_and_moa():
     def last_line(name, **row):
         data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6, "copy_tbps": 4.267}, "command": "COMMAND"}
