@@ -1,9 +1,14 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Logging.h>
 #include <malloc.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <climits>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
 
 #include "app/command_line.h"
 #include "app/commands.h"
@@ -14,11 +19,27 @@
 
 namespace {
 
-// OpenMP's threads spin while they wait, which is right on an idle machine and ruinous on a busy one: with two other programs
-// on two cores a step took 50 times as long as with a short spin. libgomp reads this when it is loaded, before any ordinary
-// initialiser.
-void set_library_defaults(int, char**, char**) { setenv("GOMP_SPINCOUNT", "1000", /*overwrite=*/0); }
-__attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = set_library_defaults;
+/// OpenMP's threads spin while they wait, which is right on an idle machine and ruinous on a busy one: with two other programs
+/// on two cores a step took 50 times as long as with a short spin. libgomp reads its environment when it is loaded, and glibc
+/// sets up `environ` only after .preinit_array, so the program replaces itself once, before LibTorch is initialised, with
+/// GOMP_SPINCOUNT set. A caller who chose GOMP_SPINCOUNT or OMP_WAIT_POLICY keeps it. Where it fails, threads spin for longer.
+void start_with_short_spins(int, char** argv, char** environment) {
+  std::vector<char*> with_spins;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view variable = *environment;
+    if (variable.starts_with("GOMP_SPINCOUNT=") || variable.starts_with("OMP_WAIT_POLICY=")) return;  // also the second time
+    with_spins.push_back(*environment);
+  }
+  char spins[] = "GOMP_SPINCOUNT=1000";
+  with_spins.insert(with_spins.end(), {spins, nullptr});
+  char program[PATH_MAX];  // resolved: executing /proc/self/exe would name the process "exe"
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length < 0 || getauxval(AT_BASE) == 0)
+    return;  // the latter: started as an argument of ld.so, which /proc/self/exe is then
+  program[length] = '\0';
+  execve(program, argv, with_spins.data());
+}
+__attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = start_with_short_spins;
 
 /// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
 [[noreturn]] void end_after_error(std::string_view text, int code) {
