@@ -138,7 +138,8 @@ detect_architectures() {
     echo "the GPU has compute capability $capability, and 8.0 is the least: building for the CPU" >&2
     echo off
   elif ! PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null; then
-    echo "there is a GPU but no CUDA toolkit (nvcc): building for the CPU" >&2
+    echo "WARNING: there is a GPU but no CUDA toolkit (nvcc): building for the CPU. For the GPU: install CUDA 13" \
+      "(https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again" >&2
     echo off
   elif [ "$capability" = 9.0 ]; then
     echo 90a

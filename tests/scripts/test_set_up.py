@@ -122,7 +122,8 @@ def test_a_package_counts_when_its_version_and_files_are_there(machine, package,
 @pytest.mark.parametrize("capability, nvcc, chosen, line",
                          [("9.0", True, "90a", ""), ("8.6", True, "80", ""), ("12.0", True, "80", ""), ("", True, "off", ""),
                           ("7.5", True, "off", "the GPU has compute capability 7.5, and 8.0 is the least: building for the CPU\n"),
-                          ("9.0", False, "off", "there is a GPU but no CUDA toolkit (nvcc): building for the CPU\n")])
+                          ("9.0", False, "off", "WARNING: there is a GPU but no CUDA toolkit (nvcc): building for the CPU. For the GPU: install CUDA 13 "
+                           "(https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again\n")])
 def test_the_architectures_of_the_gpu(machine, tmp_path, capability, nvcc, chosen, line):
     programs = {"nvidia_smi": f"echo '{capability}'", **({"nvcc": ""} if nvcc else {})}
     without_toolkit = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CUDA_HOME": str(tmp_path)}
