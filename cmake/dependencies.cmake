@@ -5,6 +5,10 @@ add_library(scatterlm_torch INTERFACE)
 add_library(scatterlm::torch ALIAS scatterlm_torch)
 target_include_directories(scatterlm_torch SYSTEM INTERFACE ${TORCH_INCLUDE} ${TORCH_INCLUDE}/torch/csrc/api/include)
 target_link_libraries(scatterlm_torch INTERFACE ${TORCH_LIB}/libtorch_cpu.so ${TORCH_LIB}/libc10.so)
+# LibTorch brings the headers of fmt alone.
+add_library(scatterlm_fmt STATIC ${CMAKE_SOURCE_DIR}/cmake/fmt.cpp)
+target_include_directories(scatterlm_fmt SYSTEM PRIVATE ${TORCH_INCLUDE})
+target_link_libraries(scatterlm_torch INTERFACE scatterlm_fmt)
 # c10d's headers are empty without this; it changes no layout.
 target_compile_definitions(scatterlm_torch INTERFACE USE_DISTRIBUTED USE_C10D)
 if(SCATTERLM_CUDA)
