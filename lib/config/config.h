@@ -102,7 +102,7 @@ struct OptimConfig {
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;
   double min_lr_ratio = 0.1;
-  StateDtype state_dtype = StateDtype::kFloat32;
+  DataType state_dtype = DataType::kFloat32;
 
   bool operator==(const OptimConfig&) const = default;
 
@@ -125,7 +125,7 @@ struct OptimConfig {
 
 struct ParallelConfig {
   int64_t zero = 1;
-  ReduceDtype reduce_dtype = ReduceDtype::kFloat32;
+  DataType reduce_dtype = DataType::kFloat32;
   double timeout_s = 300;
   double start_timeout_s = 60;
 

@@ -3,7 +3,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/activation.h"
+#include "kernels/device/data_type.h"
+
 namespace scatterlm {
+
+using kernels::Activation;
+using kernels::DataType;
+using kernels::is_gated;
 
 /// Closed interval of allowed values.
 struct Range {
@@ -11,15 +18,12 @@ struct Range {
   double high = std::numeric_limits<double>::infinity();
 };
 
-enum class Activation { kSwiglu, kGeglu, kReglu, kRelu2, kGelu };
 enum class QkNorm { kNone, kHead, kFull };
 enum class RouterScore { kSoftmax, kSigmoid };
 enum class Balance { kAux, kBias, kNone };
 enum class Rounding { kNone, kNearest };
 enum class Schedule { kCosine, kLinear, kConstant, kWsd };
 enum class TrainDtype { kAuto, kFloat32, kBfloat16 };
-enum class StateDtype { kFloat32, kBfloat16 };
-enum class ReduceDtype { kFloat32, kBfloat16 };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class Toggle { kAuto, kTrue, kFalse };
 enum class TokenWidth { kAuto, kUint16, kUint32 };
@@ -41,8 +45,7 @@ SCATTERLM_ENUM(Balance, "aux", "bias", "none");
 SCATTERLM_ENUM(Rounding, "none", "nearest");
 SCATTERLM_ENUM(Schedule, "cosine", "linear", "constant", "wsd");
 SCATTERLM_ENUM(TrainDtype, "auto", "float32", "bfloat16");
-SCATTERLM_ENUM(StateDtype, "float32", "bfloat16");
-SCATTERLM_ENUM(ReduceDtype, "float32", "bfloat16");
+SCATTERLM_ENUM(DataType, "float32", "bfloat16");
 SCATTERLM_ENUM(DeviceChoice, "auto", "cpu", "cuda");
 SCATTERLM_ENUM(Toggle, "auto", "true", "false");
 SCATTERLM_ENUM(TokenWidth, "auto", "uint16", "uint32");
@@ -54,8 +57,5 @@ template <class E>
 const char* enum_name(E value) {
   return EnumNames<E>::values[static_cast<int>(value)];
 }
-
-/// True for the activations whose up projection has two halves, gate first.
-constexpr bool is_gated(Activation a) { return a == Activation::kSwiglu || a == Activation::kGeglu || a == Activation::kReglu; }
 
 }  // namespace scatterlm

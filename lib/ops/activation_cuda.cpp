@@ -14,7 +14,7 @@ bool kernel_takes(const at::Tensor& x, int64_t width) {
 }
 
 kernels::ActivationRowsArgs kernel_args(const at::Tensor& h, Activation kind) {
-  return {.activation = static_cast<kernels::Activation>(kind), .h = h.const_data_ptr(), .num_rows = h.size(0), .width = activation_width(h, kind)};
+  return {.activation = kind, .h = h.const_data_ptr(), .num_rows = h.size(0), .width = activation_width(h, kind)};
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ variable_list MoeMlpBackward::apply(variable_list&& grads) {
   auto act_gated_RF = at::empty({rows, width}, x_TD.options());
   const auto partial = at::empty({rows, kernels::dgates_partials(width, gemms.capability)}, gates.options());
   kernels::grouped_gemm_activation_bwd({.product = gemms.times(do_TD, tokens, w2, width),
-                                        .activation = static_cast<kernels::Activation>(kind),
+                                        .activation = kind,
                                         .h = dh.mutable_data_ptr(),
                                         .act_gated = act_gated_RF.mutable_data_ptr(),
                                         .gates = gates.const_data_ptr<float>(),
@@ -144,7 +144,7 @@ std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor
   const ExpertGemms gemms(x_TD, routing.offsets_E1, routing.tiles_E3, rows);
   auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
   kernels::grouped_gemm_activation_fwd({.product = gemms.times(x_TD, routing.tokens_R.const_data_ptr<int32_t>(), w1, width),
-                                        .activation = static_cast<kernels::Activation>(kind),
+                                        .activation = kind,
                                         .h = h.mutable_data_ptr(),
                                         .act = act_RF.mutable_data_ptr(),
                                         .bias = b1 ? b1->const_data_ptr() : nullptr},

@@ -9,7 +9,7 @@ namespace scatterlm {
 
 AdamW::AdamW(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm, bool share)
     : config_(config), comm_(comm), share_(share) {
-  const auto dtype = config.state_dtype == StateDtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
+  const auto dtype = config.state_dtype == DataType::kBfloat16 ? at::kBFloat16 : at::kFloat;
   for (const auto& unit : units) {
     const auto params = share ? unit->own_slice(unit->flat_params()) : unit->flat_params();
     const auto weights = params.scalar_type() == dtype ? params : at::zeros_like(params, dtype);

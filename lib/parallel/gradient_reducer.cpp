@@ -25,7 +25,7 @@ struct GradientReducer::Hook final : torch::autograd::PostAccumulateGradHook {
 GradientReducer::GradientReducer(const ParallelConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,
                                  Comm& comm)
     : config_(config), comm_(comm), short_lived_(config.zero == 2 && comm.world() > 1) {
-  const bool copied = comm.world() > 1 && config.reduce_dtype == ReduceDtype::kBfloat16;
+  const bool copied = comm.world() > 1 && config.reduce_dtype == DataType::kBfloat16;
   int64_t largest = 0;
   for (const auto& unit : units) largest = std::max(largest, unit->size());
   auto options = units.front()->grad_options();

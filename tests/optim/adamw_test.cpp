@@ -103,7 +103,7 @@ TEST_CASE("bf16 parameters follow an fp32 master copy, which starts unrounded") 
 
 TEST_CASE("state_dtype bfloat16 keeps no master copy") {
   Fixture f(at::kBFloat16);
-  auto optimizer = f.optimizer({.lr = 0.1, .state_dtype = StateDtype::kBfloat16});
+  auto optimizer = f.optimizer({.lr = 0.1, .state_dtype = DataType::kBfloat16});
   auto& shard = optimizer.shards()[0];
   REQUIRE(shard.weights.data_ptr() == f.unit().flat_params().data_ptr());
   REQUIRE(shard.exp_avg.scalar_type() == at::kBFloat16);

@@ -118,7 +118,7 @@ TEST_CASE("zero 0 gathers while the backward pass goes on, and waits for it at t
 }
 
 TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no buffer in between: sums are the same") {
-  const auto wire = GENERATE(ReduceDtype::kFloat32, ReduceDtype::kBfloat16);
+  const auto wire = GENERATE(DataType::kFloat32, DataType::kBfloat16);
   for (const int64_t zero : {0, 1, 2}) {
     Twin comm;
     Fixture f(comm);
@@ -135,7 +135,7 @@ TEST_CASE("zero 0 and 1 reduce in the last micro-batch, zero 2 in each, with no 
 }
 
 TEST_CASE("units take two buffers in turn, in either wire type, and a gradient that comes early is kept") {
-  for (const auto wire : {ReduceDtype::kFloat32, ReduceDtype::kBfloat16}) {
+  for (const auto wire : {DataType::kFloat32, DataType::kBfloat16}) {
     Twin comm;
     Fixture f(comm, {256, 512, 768, 1024, 512});
     GradientReducer gradients({.zero = 2, .reduce_dtype = wire}, f.units, comm);
@@ -168,7 +168,7 @@ TEST_CASE("a parameter without a part in the loss has a gradient of zero, and do
 TEST_CASE("reduce_dtype is what travels; one rank keeps full precision") {
   Twin comm;
   Fixture f(comm), alone(*make_single_comm());
-  const ParallelConfig config{.zero = 1, .reduce_dtype = ReduceDtype::kBfloat16};
+  const ParallelConfig config{.zero = 1, .reduce_dtype = DataType::kBfloat16};
   GradientReducer gradients(config, f.units, comm);
   gradients.begin_step();
   backward(gradients, (f.param(0) * 1.001).sum(), true);
