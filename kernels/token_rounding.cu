@@ -254,7 +254,8 @@ template <int kPerLane>
 __global__ void __launch_bounds__(kPlaceWarps * 32) place_kernel(const __grid_constant__ Params p) {
   const int thread = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), lane = thread % 32;
   const TokenGroup* groups = p.groups + int64_t{thread / 32} * p.experts;  // of these tokens, by expert
-  int32_t* const& token_of_slot = p.args.inverse_R;                        // until the row of the slot replaces it
+  // Until the row of the slot replaces it. (By reference: a copy of the pointer changes the registers of all sizes.)
+  int32_t* const& token_of_slot = p.args.inverse_R;
 
   // Read with an expert in each lane; turned, so that a lane has the experts of its token.
   uint32_t experts[kPerLane];  // bit i of experts[j]: the token is in the rows of expert 32 j + i

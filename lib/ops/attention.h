@@ -5,18 +5,21 @@
 
 namespace scatterlm::ops {
 
-/// Causal softmax attention, scale 1/sqrt(P). Query head h uses key-value head h / (H / Hkv).
-/// q [B, Sq, H, P], k, v [B, Sk, Hkv, P] -> [B, Sq, H, P]. Sq = Sk, or Sq = 1 for the newest position of a cache of Sk.
-/// mask [B, 1, Sq, Sk] of bools: with it, a query sees the keys where it is true.
+/// Causal softmax attention with scale 1/sqrt(P) (Vaswani et al., arXiv 1706.03762); query head h uses key-value head
+/// h / (H / Hkv), as in grouped-query attention (Ainslie et al., arXiv 2305.13245). q [B, Sq, H, P] and k, v [B, Sk, Hkv, P]
+/// have one dtype, and H is a multiple of Hkv. Returns [B, Sq, H, P] in that dtype; differentiable. Sq is Sk, or 1 for the
+/// newest position of a cache of Sk. With a mask [B, 1, Sq, Sk] of bools, a query sees the keys where it is true, instead of
+/// all up to its own position. Throws "[attention] ..." if shapes do not fit.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask = {});
 
-/// The same for the first query head of every key-value head, then for the second, and so on: needs no copies of keys and
-/// values. What attention() does on a GPU for groups with a mask or in fp32.
+/// Computes the same for the first query head of every key-value head, then for the second, and so on, which needs no copies of
+/// keys and values. attention() does this on a GPU for groups with a mask or in float32.
 at::Tensor attention_in_turns(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::optional<at::Tensor>& mask = {});
 
-/// The mask with which each of the newest `num_queries` positions sees those of its own document up to itself. document_BS [B,
-/// Sk] int32: equal numbers are one document.
+/// Returns the mask [B, 1, num_queries, Sk] with which each of the newest `num_queries` positions sees the positions of its own
+/// document up to itself. document_BS [B, Sk] is int32: equal numbers are one document. Throws "[document_mask] ..." for
+/// another number of dimensions or more queries than positions.
 at::Tensor document_mask(const at::Tensor& document_BS, int64_t num_queries);
 
 }  // namespace scatterlm::ops

@@ -1,19 +1,19 @@
-// Matrix products outside of autograd.
+// Matrix products outside of autograd, of matrices on one device. Errors are LibTorch's own.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace scatterlm::ops {
 
-/// out = a b for matrices; out may be a slice of rows. One dtype.
+/// Writes a b to out: a [M, K], b [K, N], out [M, N], all of one dtype. out may be a slice of rows of a larger matrix.
 void gemm(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
 
-/// out += a b.
+/// Adds a b to out, with the shapes and dtype of gemm().
 void gemm_add(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
 
-/// a b in fp32 (fp64 of fp64). The factors may have different dtypes.
+/// Returns a b [M, N] in float32 (float64 for float64 a). The factors may have different dtypes.
 at::Tensor wide_gemm(const at::Tensor& a, const at::Tensor& b);
 
-/// True where products of a new shape first compile a kernel, so that a few shapes that come back are faster than many.
+/// Returns true where a product of a new shape first compiles a kernel, so that few shapes are faster than many.
 bool gemm_compiles_shapes(const at::Tensor& a);
 
 }  // namespace scatterlm::ops

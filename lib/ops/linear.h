@@ -5,8 +5,9 @@
 
 namespace scatterlm::ops {
 
-/// y = x weight^T + bias. x [..., N_in], weight [N_out, N_in], bias [N_out] -> [..., N_out]. at::linear with faster products on
-/// the CPU.
+/// Returns y = x weight^T + bias [..., N_out] for x [..., N_in], weight [N_out, N_in] of x's dtype and bias [N_out];
+/// differentiable. It is at::linear, with faster products on the CPU (gemm.h). Throws "[linear] ..." if shapes or dtypes do not
+/// fit.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias = {});
 
 }  // namespace scatterlm::ops
