@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "lib/util/error.h"
+#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -22,7 +23,7 @@ struct Descriptor {
 };
 
 [[noreturn]] void fail_to_open(const std::string& path, int error) {
-  fail_user("{}: cannot open: {}", path, std::strerror(error));
+  fail_user("{}: cannot open: {}{}", path, std::strerror(error), error == ENOENT ? explain_missing_path(path) : "");
 }
 
 }  // namespace

@@ -2,8 +2,13 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <fstream>
+
+#include "lib/util/gpu.h"
 
 namespace scatterlm {
 namespace {
@@ -11,6 +16,16 @@ namespace {
 std::atomic<int64_t> beside_allocator = 0;
 
 }  // namespace
+
+int64_t total_memory_bytes(at::Device device) {
+  if (device.is_cuda()) return gpus().at(static_cast<size_t>(device.index())).memory_bytes;
+  int64_t bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), limit = 0;
+  // The limit of a container, by version 2 and 1 of control groups; "max" or a huge number where there is none.
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (std::ifstream(path) >> limit) bytes = std::min(bytes, limit);
+  }
+  return bytes;
+}
 
 void add_device_memory(int64_t bytes) { beside_allocator += bytes; }
 

@@ -6,6 +6,9 @@ namespace scatterlm {
 /// Peak so far, in GiB: what was allocated on a GPU, the resident set of the process for a CPU.
 double peak_memory_gib(at::Device device);
 
+/// What the device has in all: a GPU's memory; for a CPU that of the machine, or of its control group where that is less.
+int64_t total_memory_bytes(at::Device device);
+
 /// Memory of this process's GPU that LibTorch's allocator knows nothing of: counted from now on. Less than 0 when it is freed.
 void add_device_memory(int64_t bytes);
 

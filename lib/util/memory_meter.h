@@ -5,7 +5,7 @@ namespace scatterlm {
 
 /// Counts what LibTorch allocates for tensors while it lives; one at a time. A GPU's allocator keeps count anyway. For a CPU
 /// this puts an allocator in front of LibTorch's, which costs time: not while something is timed. (The resident set would not
-/// do: it belongs to the whole process, and freed memory stays in it.)
+/// do: it belongs to the whole process, and freed memory stays in it.) On the meta device it counts what would be allocated.
 class MemoryMeter {
  public:
   explicit MemoryMeter(at::Device device);

@@ -46,3 +46,13 @@ TEST_CASE("memory_meter: starts anew, and tensors may outlive it", "[memory_mete
   REQUIRE(in_mebibytes(meter) == 9);
   REQUIRE(outlives.numel() == 9 * kMib);
 }
+
+TEST_CASE("memory_meter: on the meta device it counts what is never allocated", "[memory_meter]") {
+  const auto tebibytes = [](int64_t count) { return at::zeros({count << 40}, at::device(at::kMeta).dtype(at::kByte)); };
+  const MemoryMeter meter(at::kMeta);
+  const auto kept = tebibytes(3);
+  tebibytes(5);
+  REQUIRE(meter.peak_bytes() == int64_t{8} << 40);
+  const auto view = kept.narrow(0, 0, 7), copy = at::zeros_like(view);
+  REQUIRE(meter.peak_bytes() == int64_t{8} << 40);
+}

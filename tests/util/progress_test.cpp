@@ -1,44 +1,32 @@
 #include "lib/util/progress.h"
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "lib/util/terminal.h"
 #include "tests/catch.h"
+#include "tests/terminal.h"
 
 using namespace scatterlm;
 
 namespace {
 
-/// Both ends of a pipe or of a pseudo-terminal; what is written to `write_end` comes out of drain().
-struct Channel {
-  int read_end = -1;
-  int write_end = -1;
+/// Both ends of a pipe; what is written to `write_end` comes out of drain().
+struct Pipe {
+  int read_end = -1, write_end = -1;
 
-  static Channel pipe() {
+  Pipe() {
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
-    return {ends[0], ends[1]};
+    read_end = ends[0];
+    write_end = ends[1];
   }
-  static Channel terminal(unsigned short columns) {
-    const int master = posix_openpt(O_RDWR | O_NOCTTY);
-    REQUIRE(master >= 0);
-    REQUIRE(grantpt(master) == 0);
-    REQUIRE(unlockpt(master) == 0);
-    const int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
-    REQUIRE(slave >= 0);
-    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
-    REQUIRE(ioctl(slave, TIOCSWINSZ, &size) == 0);
-    return {master, slave};
-  }
-  Channel(int r, int w) : read_end(r), write_end(w) {}
-  Channel(const Channel&) = delete;
-  ~Channel() {
+  Pipe(const Pipe&) = delete;
+  ~Pipe() {
     close(read_end);
     close(write_end);
   }
@@ -67,7 +55,7 @@ TEST_CASE("progress lines") {
 }
 
 TEST_CASE("in a pipe a short loop leaves one plain line") {
-  const auto channel = Channel::pipe();
+  const Pipe channel;
   REQUIRE(!terminal_width(channel.write_end));
   Progress progress("preparing", 1000, "files", channel.write_end);
   for (int64_t i = 0; i <= 1000; ++i) progress.update(i);
@@ -79,10 +67,10 @@ TEST_CASE("in a pipe a short loop leaves one plain line") {
 }
 
 TEST_CASE("on a terminal one line is rewritten at most ten times a second within its width") {
-  const auto channel = Channel::terminal(30);
-  REQUIRE(terminal_width(channel.write_end) == 30);
+  const test::Terminal channel(30);
+  REQUIRE(terminal_width(channel.fd()) == 30);
   const auto start = std::chrono::steady_clock::now();
-  Progress progress("preparing", 100, "files", channel.write_end);
+  Progress progress("preparing", 100, "files", channel.fd());
   for (int64_t i = 0; i < 50; ++i) {
     progress.update(i);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -101,9 +89,9 @@ TEST_CASE("on a terminal one line is rewritten at most ten times a second within
 }
 
 TEST_CASE("an abandoned progress ends its line") {
-  const auto channel = Channel::terminal(80);
+  const test::Terminal channel(80);
   {
-    Progress progress("preparing", 100, "files", channel.write_end);
+    Progress progress("preparing", 100, "files", channel.fd());
     std::this_thread::sleep_for(std::chrono::milliseconds(110));
     progress.update(10);
   }
