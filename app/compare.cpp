@@ -34,7 +34,7 @@ std::string command_of(const CompareOptions& options) {
 
 /// Both models train in this process.
 void require_same_process(const CompareOptions& options, const Config& first, const Config& second) {
-  for (const auto& [key, of_first, of_second] : differences(first, second)) {
+  for (const auto& [key, of_first, of_second, on_resume] : differences(first, second)) {
     if (key == "train.device" || key == "train.threads" || key == "train.deterministic")
       fail_user("{} is {} in {} and {} in {}, but belongs to the whole process; --set {}=... sets it for both", key, of_first,
                 options.first, of_second, options.second, key);

@@ -2,15 +2,18 @@
 // keys` and "unknown key, did you mean" are visitors over these lists. Key names are Hugging Face's where it has one.
 //
 // A visitor has
-//   v.key(name, field, help)                  Field = bool | int64_t | double | std::string | an enum of choices.h
-//   v.key(name, field, help, Range{lo, hi})           | std::vector<double> | std::vector<BlendEntry>
+//   v.key(name, field, help)                  Field = bool | int64_t | double | std::string | an enum of enums.h
+//   v.key(name, field, help, traits)                  | std::vector<double> | std::vector<BlendEntry>
 //   v.group(name, struct)                     a nested struct
+//   v.group(name, struct, OnResume::kAccept)  the same; what its keys do when a run is resumed, unless they say otherwise
+// with traits = Range{low, high} | OnResume::kWarn | {Range{low, high}, OnResume::kWarn}, see key_traits.h.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "lib/config/enums.h"
+#include "lib/config/key_traits.h"
 #include "lib/config/model_config.h"
 
 namespace scatterlm {
@@ -42,11 +45,11 @@ struct DataConfig {
   template <class V>
   void visit(V& v) {
     v.key("train", train, "token files to train on: a path, a list of paths, or a list of {path, weight}");
-    v.key("validation", validation, "token files held out for evaluation");
+    v.key("validation", validation, "token files held out for evaluation", OnResume::kAccept);
     v.key("raw_dtype", raw_dtype, "width of tokens in files without a header");
     v.key("eot_token", eot_token, "token between documents; -1 = none", Range{-1, 1 << 24});
     v.key("intra_document_masking", intra_document_masking, "attention stays inside a document (needs boundaries)");
-    v.key("tokenizer", tokenizer, "how text becomes tokens in generate: bytes");
+    v.key("tokenizer", tokenizer, "how text becomes tokens in generate: bytes", OnResume::kAccept);
   }
 };
 
@@ -73,21 +76,23 @@ struct TrainConfig {
     v.key("seed", seed, "seed of initial weights and sample order", Range{0, 9e15});
     v.key("steps", steps, "optimiser steps to train; or give tokens", Range{0, 1e9});
     v.key("tokens", tokens, "tokens to train; or give steps", Range{0, 1e16});
-    v.key("sequence_length", sequence_length, "tokens of one sequence", Range{1, 1 << 24});
+    v.key("sequence_length", sequence_length, "tokens of one sequence", {Range{1, 1 << 24}, OnResume::kRefuse});
     v.key("global_batch_tokens", global_batch_tokens, "tokens of one optimiser step, over all ranks and micro-batches",
-          Range{1, 1e9});
+          {Range{1, 1e9}, OnResume::kRefuse});
     v.key("micro_batch_size", micro_batch_size, "sequences of one forward pass; 0 = the whole batch of a rank",
           Range{0, 1 << 20});
     v.key("dtype", dtype, "weights and activations; auto: bfloat16 on a GPU, float32 on a CPU");
     v.key("device", device, "auto: a GPU if there is one");
     v.key("deterministic", deterministic, "same seed, same bits; auto: true on a CPU, false on a GPU");
     v.key("threads", threads, "CPU threads; 0 = all cores", Range{0, 1024});
-    v.key("eval_interval", eval_interval, "steps between evaluations; 0 = only at the end", Range{0, 1e12});
+    v.key("eval_interval", eval_interval, "steps between evaluations; 0 = only at the end",
+          {Range{0, 1e12}, OnResume::kAccept});
     v.key("eval_tokens", eval_tokens, "tokens of one evaluation, spread evenly over the validation set; 0 = all of it",
-          Range{0, 1e15});
+          {Range{0, 1e15}, OnResume::kAccept});
     v.key("max_nonfinite_steps", max_nonfinite_steps,
-          "stop after this many steps in a row with a loss or gradient that is not finite", Range{1, 1e9});
-    v.key("max_minutes", max_minutes, "save and stop with exit code 75 after this time; 0 = no limit", Range{0, 1e9});
+          "stop after this many steps in a row with a loss or gradient that is not finite", {Range{1, 1e9}, OnResume::kAccept});
+    v.key("max_minutes", max_minutes, "save and stop with exit code 75 after this time; 0 = no limit",
+          {Range{0, 1e9}, OnResume::kAccept});
   }
 };
 
@@ -133,8 +138,8 @@ struct ParallelConfig {
 
   template <class V>
   void visit(V& v) {
-    v.key("zero", zero, "ranks share out: 0 = nothing, 1 = optimiser state, 2 = gradients as well", Range{0, 2});
-    v.key("reduce_dtype", reduce_dtype, "gradients on their way between ranks");
+    v.key("zero", zero, "ZeRO stage, what ranks shard: 0 = nothing, 1 = optimiser state, 2 = gradients as well", Range{0, 2});
+    v.key("reduce_dtype", reduce_dtype, "dtype of gradients while ranks exchange them", OnResume::kWarn);
     v.key("timeout_s", timeout_s, "end the run when ranks wait this long for another one", Range{0.1, 1e6});
     v.key("start_timeout_s", start_timeout_s, "end the run when not all ranks have started by then", Range{0.1, 1e6});
   }
@@ -153,7 +158,7 @@ struct CheckpointConfig {
     v.key("save_interval", save_interval, "steps between checkpoints; 0 = only at the end", Range{0, 1e12});
     v.key("keep_last", keep_last, "newest checkpoints to keep", Range{1, 1e6});
     v.key("keep_every", keep_every, "also keep those whose step is a multiple of this; 0 = none", Range{0, 1e12});
-    v.key("async", async, "write while training goes on, from a copy of weights and optimiser state in host memory");
+    v.key("async", async, "write asynchronously, from a copy of weights and optimiser state in host memory");
   }
 };
 
@@ -199,14 +204,14 @@ struct Config {
 
   template <class V>
   void visit(V& v) {
-    v.group("run", run);
-    v.group("model", model);
-    v.group("data", data);
-    v.group("train", train);
-    v.group("optim", optim);
-    v.group("parallel", parallel);
-    v.group("checkpoint", checkpoint);
-    v.group("log", log);
+    v.group("run", run, OnResume::kAccept);
+    v.group("model", model, OnResume::kRefuse);
+    v.group("data", data, OnResume::kWarn);
+    v.group("train", train, OnResume::kWarn);
+    v.group("optim", optim, OnResume::kWarn);
+    v.group("parallel", parallel, OnResume::kAccept);
+    v.group("checkpoint", checkpoint, OnResume::kAccept);
+    v.group("log", log, OnResume::kAccept);
   }
 };
 

@@ -10,6 +10,7 @@ namespace scatterlm {
 struct Difference {
   std::string key;
   std::string first, second;
+  OnResume on_resume;  ///< what it means where the first is that of a checkpoint
 };
 
 /// In the order of the configuration's keys.

@@ -15,13 +15,13 @@ class Dumper {
   explicit Dumper(std::vector<Ignored> ignored) : ignored_(std::move(ignored)) {}
 
   template <class T>
-  void key(const char* name, const T& value, const char* help, const Range& = {}) {
+  void key(const char* name, const T& value, const char* help, const KeyTraits& = {}) {
     if (is_ignored(prefix_ + name)) return;
     text_ += fmt::format("{:<45} # {}\n", fmt::format("{:{}}{}: {}", "", indent_, name, value_text(value)), help);
   }
 
   template <class S>
-  void group(const char* name, S& fields) {
+  void group(const char* name, S& fields, OnResume = OnResume::kAsGroup) {
     if (is_ignored(prefix_ + name)) return;
     text_ += fmt::format("{:{}}{}:\n", "", indent_, name);
     const std::string outer = prefix_;

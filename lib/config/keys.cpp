@@ -63,6 +63,8 @@ std::string describe_keys() {
   for (const KeyInfo& key : list_keys(Config())) {
     if (key.is_group) continue;
     text += fmt::format("{} = {}\n    {}\n    {}\n", key.path, key.value, key.expected, key.help);
+    if (key.on_resume == OnResume::kRefuse)
+      text += "    the same in all of a run: a checkpoint with another value is refused\n";
   }
   return text;
 }

@@ -12,6 +12,7 @@ struct KeyInfo {
   std::string value;     ///< as YAML
   std::string expected;  ///< "an integer from 1 to 4096"
   std::string help;
+  OnResume on_resume = OnResume::kWarn;
   bool is_group = false;  ///< a nested struct; only `path` is set
 };
 
@@ -21,23 +22,33 @@ class KeyLister {
   explicit KeyLister(std::string prefix = "") : prefix_(std::move(prefix)) {}
 
   template <class T>
-  void key(const char* name, const T& value, const char* help, const Range& range = {}) {
-    keys_.push_back({.path = prefix_ + name, .value = value_text(value), .expected = expected(value, range), .help = help});
+  void key(const char* name, const T& value, const char* help, const KeyTraits& traits = {}) {
+    keys_.push_back({.path = prefix_ + name,
+                     .value = value_text(value),
+                     .expected = expected(value, traits.range),
+                     .help = help,
+                     .on_resume = resolved(traits.on_resume)});
   }
 
   template <class S>
-  void group(const char* name, S& fields) {
+  void group(const char* name, S& fields, OnResume on_resume = OnResume::kAsGroup) {
     keys_.push_back({.path = prefix_ + name, .is_group = true});
     const std::string outer = prefix_;
+    const OnResume outer_on_resume = on_resume_;
     prefix_ += std::string(name) + ".";
+    on_resume_ = resolved(on_resume);
     fields.visit(*this);
     prefix_ = outer;
+    on_resume_ = outer_on_resume;
   }
 
   const std::vector<KeyInfo>& keys() const { return keys_; }
 
  private:
+  OnResume resolved(OnResume own) const { return own == OnResume::kAsGroup ? on_resume_ : own; }
+
   std::string prefix_;
+  OnResume on_resume_ = OnResume::kWarn;  ///< of the group that is being visited
   std::vector<KeyInfo> keys_;
 };
 

@@ -9,6 +9,7 @@
 #include "lib/config/layers.h"
 #include "lib/config/reader.h"
 #include "lib/util/error.h"
+#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -18,8 +19,10 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kLargest + 1, '\0');
   // A folder opens, but cannot be read.
-  if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad()))
-    fail_user("{}: cannot read: {}", path, std::strerror(errno));
+  if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad())) {
+    const int error = errno;
+    fail_user("{}: cannot read: {}{}", path, std::strerror(error), error == ENOENT ? explain_missing_path(path) : "");
+  }
   if (file.gcount() > kLargest) fail_user("{}: larger than 1 MiB, this is no configuration file", path);
   text.resize(static_cast<size_t>(file.gcount()));
   return text;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/config/enums.h"
+#include "lib/config/key_traits.h"
 
 namespace scatterlm {
 
@@ -111,11 +112,13 @@ struct RouterConfig {
           "factor on the gates; auto: an untrained layer is as large as a dense one as wide as K experts", Range{0, 1000});
     v.key("balance", balance, "load balancing: Switch auxiliary loss, selection bias without a loss, or none");
     v.key("aux_loss_coef", aux_loss_coef,
-          "coefficient of the load balancing loss, a mean over routers, 1 at perfect balance (balance: aux)", Range{0, 100});
+          "coefficient of the load balancing loss, a mean over routers, 1 at perfect balance (balance: aux)",
+          {Range{0, 100}, OnResume::kWarn});
     v.key("z_loss_coef", z_loss_coef,
-          "coefficient of the z-loss: squared logsumexp of router logits, mean over tokens and routers", Range{0, 100});
+          "coefficient of the z-loss: squared logsumexp of router logits, mean over tokens and routers",
+          {Range{0, 100}, OnResume::kWarn});
     v.key("bias_update_rate", bias_update_rate, "step of the selection bias after each optimiser step (balance: bias)",
-          Range{0, 1});
+          {Range{0, 1}, OnResume::kWarn});
     v.key("rounding", rounding, "token rounding of moe layers in training: rows of an expert to a multiple of 128");
   }
 };
@@ -158,7 +161,8 @@ struct ModelConfig {
     v.key("layers", layers, "kinds of the layers, attention+mlp: gqa or moa, dense or moe; `*n` repeats, `,` joins");
     v.key("rms_norm_eps", rms_norm_eps, "epsilon of every RMSNorm", Range{1e-12, 1});
     v.key("initializer_range", initializer_range,
-          "standard deviation of initial weights; those into the residual stream get it / sqrt(2 * layers)", Range{0, 10});
+          "standard deviation of initial weights; those into the residual stream get it / sqrt(2 * layers)",
+          {Range{0, 10}, OnResume::kWarn});
     v.key("tie_word_embeddings", tie_word_embeddings, "the output head is the embedding");
     v.group("attention", attention);
     v.group("moa", moa);

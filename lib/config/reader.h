@@ -26,12 +26,12 @@ class Reader {
   explicit Reader(const Settings& settings, std::string prefix = "") : settings_(settings), prefix_(std::move(prefix)) {}
 
   template <class T>
-  void key(const char* name, T& field, const char*, const Range& range = {}) {
-    if (const Setting* setting = find_setting(settings_, prefix_ + name)) read_value(*setting, range, field);
+  void key(const char* name, T& field, const char*, const KeyTraits& traits = {}) {
+    if (const Setting* setting = find_setting(settings_, prefix_ + name)) read_value(*setting, traits.range, field);
   }
 
   template <class S>
-  void group(const char* name, S& fields) {
+  void group(const char* name, S& fields, OnResume = OnResume::kAsGroup) {
     Reader inner(settings_, prefix_ + name + ".");
     fields.visit(inner);
   }

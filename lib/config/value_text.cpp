@@ -19,7 +19,14 @@ std::string list_text(const std::vector<T>& values) {
 
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(int64_t value) { return std::to_string(value); }
-std::string value_text(double value) { return fmt::format("{}", value); }
+
+std::string value_text(double value) {
+  std::string text = fmt::format("{}", value);
+  const size_t exponent = text.find('e');
+  // YAML 1.1 readers, PyYAML among them, take 1e-05 for text: their numbers with an exponent have a point.
+  if (exponent != text.npos && text.find('.') == text.npos) text.insert(exponent, ".0");
+  return text;
+}
 std::string value_text(std::optional<double> value) { return value ? value_text(*value) : "auto"; }
 
 std::string value_text(const std::string& value) {

@@ -13,7 +13,7 @@ namespace scatterlm {
 
 std::string value_text(bool value);
 std::string value_text(int64_t value);
-std::string value_text(double value);                 ///< shortest text that reads back to the same number
+std::string value_text(double value);  ///< "0.1", "1.0e-05": shortest text that YAML 1.1 and 1.2 read back to the same number
 std::string value_text(std::optional<double> value);  ///< none is "auto"
 std::string value_text(const std::string& value);
 std::string value_text(const std::vector<double>& value);

@@ -10,6 +10,7 @@
 #include "lib/config/load.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
+#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -55,32 +56,18 @@ std::vector<TensorSlice> training_slices(nn::Model& model, AdamW& optimizer, con
   return slices;
 }
 
-/// The architecture, and what steps and the data position are counted in.
-bool must_stay(const std::string& key) {
-  static const std::vector<std::string> free = {"model.initializer_range", "model.router.aux_loss_coef",
-                                                "model.router.z_loss_coef", "model.router.bias_update_rate"};
-  if (key == "train.global_batch_tokens" || key == "train.sequence_length") return true;
-  return key.starts_with("model.") && std::find(free.begin(), free.end(), key) == free.end();
-}
-
-/// Where a run is kept, how often it speaks and what its ranks share changes no result.
-bool changes_training(const std::string& key) {
-  if (key.starts_with("parallel.")) return key == "parallel.reduce_dtype";
-  return !key.starts_with("run.") && !key.starts_with("log.") && !key.starts_with("checkpoint.");
-}
-
-/// Such a difference is refused; every other difference that matters is said.
+/// What each key of the configuration says about resuming (OnResume), for those that differ.
 void check_same_model(const CheckpointReader& reader, const Config& config) {
   const auto changed = differences(checkpoint_config(reader), config);
-  for (const auto& [key, stored, now] : changed) {
-    if (must_stay(key)) {
+  for (const auto& [key, stored, now, on_resume] : changed) {
+    if (on_resume == OnResume::kRefuse) {
       fail_user(
           "{}: {} is {} in the checkpoint and {} in this configuration; train from scratch in another --run-dir, or set it back",
           reader.path(), key, stored, now);
     }
   }
-  for (const auto& [key, stored, now] : changed) {
-    if (changes_training(key))
+  for (const auto& [key, stored, now, on_resume] : changed) {
+    if (on_resume == OnResume::kWarn)
       log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
   }
 }
@@ -178,11 +165,20 @@ void begin_training(const std::optional<CheckpointReader>& checkpoint, const Con
   } else {
     optimizer.initialise(config.train.seed);
   }
-  auto first = at::full({1}, trainer.steps(), at::TensorOptions().dtype(at::kLong).device(model.device()));
+  check_same_start(trainer.steps(), model.device(), comm);
+}
+
+void check_resumable(const CheckpointReader& reader, const Config& config) {
+  check_same_model(reader, config);
+  check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat), *make_single_comm()));
+}
+
+void check_same_start(int64_t step, at::Device device, Comm& comm) {
+  auto first = at::full({1}, step, at::device(device).dtype(at::kLong));
   comm.broadcast(first);
-  if (const auto step = first.item<int64_t>(); step != trainer.steps()) {
+  if (const auto first_step = first.item<int64_t>(); first_step != step) {
     fail_user("rank {} found its newest checkpoint at step {}, rank 0 at step {}; run.dir must be one folder for all ranks",
-              comm.rank(), trainer.steps(), step);
+              comm.rank(), step, first_step);
   }
 }
 
@@ -202,7 +198,8 @@ Config checkpoint_config(const CheckpointReader& reader) {
 
 CheckpointReader open_checkpoint(const std::string& path) {
   if (std::filesystem::exists(std::filesystem::path(path) / "manifest.json")) return CheckpointReader(path);
-  if (!std::filesystem::is_directory(path)) fail_user("{}: no such run or checkpoint folder", path);
+  if (!std::filesystem::is_directory(path))
+    fail_user("{}: no such run or checkpoint folder{}", path, explain_missing_path(path));
   if (auto reader = open_latest_checkpoint(path)) return std::move(*reader);
   fail_user("{}: holds no checkpoint; train first: scatterlm train CONFIG", path);
 }

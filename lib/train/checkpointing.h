@@ -38,6 +38,12 @@ void resume_training(const CheckpointReader& reader, const Config& config, Train
 void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
                     AdamW& optimizer, Comm& comm);
 
+/// Throws as resume_training would, from names and shapes alone.
+void check_resumable(const CheckpointReader& reader, const Config& config);
+
+/// Throws Error unless `step`, at which this rank would start, is that of rank 0. All ranks call it.
+void check_same_start(int64_t step, at::Device device, Comm& comm);
+
 /// Weights and router biases only, for evaluation and generation.
 void load_weights(const CheckpointReader& reader, nn::Model& model);
 

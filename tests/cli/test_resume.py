@@ -155,3 +155,12 @@ def test_a_changed_learning_rate_is_said(scatterlm, tiny_config):
     scatterlm("train", tiny_config, check=True)
     result = scatterlm("train", tiny_config, "--set", "train.steps=30", "--set", "optim.lr=0.001", check=True)
     assert "optim.lr was 0.003 up to this checkpoint and is 0.001 from here" in result.stderr
+
+
+def test_what_changes_no_result_may_change(scatterlm, tiny_config):
+    scatterlm("train", tiny_config, check=True)
+    changes = ["log.interval=5", "train.eval_interval=7", "checkpoint.async=true", "parallel.zero=2"]
+    result = scatterlm("train", tiny_config, "--set", "optim.schedule=constant", *[word for change in changes for word in ("--set", change)],
+                       "--set", "train.steps=30", check=True)
+    warned = [line.split("warning: ")[1].split()[0] for line in result.stderr.splitlines() if "up to this checkpoint" in line]
+    assert warned == ["train.steps", "optim.schedule"]

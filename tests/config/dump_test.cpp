@@ -1,5 +1,7 @@
+#include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <regex>
 
 #include "lib/config/keys.h"
 #include "tests/config/bad_input.h"
@@ -17,32 +19,35 @@ class RandomOptions {
  public:
   explicit RandomOptions(std::mt19937_64& rng) : rng_(rng) {}
 
-  void key(const char* name, bool, const char*) { add(name, value_text(flip())); }
-  void key(const char* name, int64_t, const char*, const Range& range) {
+  void key(const char* name, bool, const char*, const KeyTraits& = {}) { add(name, value_text(flip())); }
+  void key(const char* name, int64_t, const char*, const KeyTraits& traits) {
+    const Range& range = traits.range;
     const double top = flip() ? range.high : std::min(range.high, range.low + 64);
     add(name, value_text(static_cast<int64_t>(range.low + uniform() * (top - range.low))));
   }
-  void key(const char* name, double, const char*, const Range& range) { add(name, value_text(number(range))); }
-  void key(const char* name, std::optional<double>, const char*, const Range& range) {
-    add(name, value_text(flip() ? std::optional(number(range)) : std::nullopt));
+  void key(const char* name, double, const char*, const KeyTraits& traits) { add(name, value_text(number(traits.range))); }
+  void key(const char* name, std::optional<double>, const char*, const KeyTraits& traits) {
+    add(name, value_text(flip() ? std::optional(number(traits.range)) : std::nullopt));
   }
-  void key(const char* name, const std::string&, const char*) {
+  void key(const char* name, const std::string&, const char*, const KeyTraits& = {}) {
     const bool is_layers = prefix_ + name == "model.layers";
     add(name, is_layers ? "gqa+dense*" + std::to_string(1 + pick(rng_, 9)) + ", moa+moe" : value_text(text()));
   }
-  void key(const char* name, const std::vector<double>&, const char*, const Range& range) {
-    add(name, value_text(std::vector<double>{number(range), number(range)}));
+  void key(const char* name, const std::vector<double>&, const char*, const KeyTraits& traits) {
+    add(name, value_text(std::vector<double>{number(traits.range), number(traits.range)}));
   }
-  void key(const char* name, const std::vector<BlendEntry>&, const char*) {
+  void key(const char* name, const std::vector<BlendEntry>&, const char*, const KeyTraits& = {}) {
     std::vector<BlendEntry> blend;
     for (size_t i = pick(rng_, 3) + 1; i > 0; --i) blend.push_back({text(), flip() ? 1 : number({1e-12, 1e12})});
     add(name, value_text(blend));
   }
   template <class E>
   requires std::is_enum_v<E>
-  void key(const char* name, E, const char*) { add(name, EnumNames<E>::values[pick(rng_, std::size(EnumNames<E>::values))]); }
+  void key(const char* name, E, const char*, const KeyTraits& = {}) {
+    add(name, EnumNames<E>::values[pick(rng_, std::size(EnumNames<E>::values))]);
+  }
   template <class S>
-  void group(const char* name, S& fields) {
+  void group(const char* name, S& fields, OnResume = OnResume::kAsGroup) {
     const std::string outer = prefix_;
     prefix_ += std::string(name) + ".";
     fields.visit(*this);
@@ -112,6 +117,21 @@ TEST_CASE("texts and numbers survive the dump", "[config]") {
   config.data.train = {{config.run.dir, 1.0 / 3}, {"b.bin", 1}};
   config.optim.lr = GENERATE(0.1 + 0.2, 1.0 / 3, 5e-324, 123.45678901234567);
   REQUIRE(parse_config(dump_config(config), "dump.yaml") == config);
+}
+
+TEST_CASE("numbers are numbers for readers of YAML 1.1 too, to the same bits", "[config]") {
+  // What PyYAML's resolver takes for a float or an integer.
+  const std::regex number(R"([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|[-+]?(0|[1-9][0-9_]*))");
+  REQUIRE_FALSE(std::regex_match("1e-05", number));
+  for (const double value :
+       {1e-5, 1e-8, 1.5e-7, 5e-324, 1e16, 1.7976931348623157e308, 0.1, 1.0 / 3, 0.0, 2.0, 123456.75, 1e15}) {
+    const std::string text = value_text(value);
+    INFO(text);
+    REQUIRE(std::regex_match(text, number));
+    REQUIRE(std::strtod(text.c_str(), nullptr) == value);
+  }
+  REQUIRE(value_text(1e-5) == "1.0e-05");
+  REQUIRE_THAT(dump_config(parse_config(kMinimal, "x.yaml")), ContainsSubstring("  rms_norm_eps: 1.0e-05 "));
 }
 
 TEST_CASE("a dump leaves out what the run ignores", "[config]") {

@@ -42,6 +42,9 @@ TEST_CASE("files that cannot be read", "[config]") {
   const TemporaryFolder folder;
   const std::string absent = folder.path / "absent.yaml", large = folder.path / "large.yaml";
   REQUIRE_THROWS_WITH(load_config(absent), absent + ": cannot read: No such file or directory");
+  write(folder.path / "absence.yaml", kMinimal);
+  REQUIRE_THROWS_WITH(load_config(absent), absent + ": cannot read: No such file or directory, did you mean '" +
+                                               (folder.path / "absence.yaml").string() + "'?");
   REQUIRE_THROWS_WITH(load_config(folder.path), folder.path.string() + ": cannot read: Is a directory");
   write(large, std::string((1 << 20) + 1, '#'));
   REQUIRE_THROWS_WITH(load_config(large), large + ": larger than 1 MiB, this is no configuration file");
