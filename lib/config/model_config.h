@@ -88,7 +88,7 @@ struct MoeConfig {
   }
 };
 
-/// reference: section "Router" of CONTRIBUTING.md gives the formulas.
+/// Formulas: docs/routing.md.
 struct RouterConfig {
   RouterScore score = RouterScore::kSoftmax;
   bool topk_before_softmax = false;

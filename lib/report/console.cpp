@@ -52,7 +52,7 @@ void add_router_details(const StepReport& report, std::vector<LineField>& fields
     entropy += router.entropy / static_cast<double>(report.routers.size());
   }
   fields.push_back({fmt::format("z {:.3f}", report.z_loss), 13});
-  fields.push_back({fmt::format("loads {:.2f}-{:.2f}", least.load_max_mean, most.load_max_mean), 11});
+  fields.push_back({fmt::format("max load by layer {:.2f}-{:.2f}", least.load_max_mean, most.load_max_mean), 11});
   fields.push_back({fmt::format("dead {}", dead), 10});
   fields.push_back({fmt::format("entropy {:.2f}", entropy), 12});
 }
@@ -70,14 +70,14 @@ std::string step_line(const StepReport& report, int64_t width) {
   const bool routed = !report.routers.empty();
   std::vector<LineField> fields = {{"step " + step_of_total(report), 0}, {fmt::format("loss {:.4f}", report.loss), 0}};
   if (report.nonfinite_steps > 0) fields.push_back({fmt::format("skipped {}", report.nonfinite_steps), 1});
-  if (routed) fields.push_back({fmt::format("aux {:.3f}", report.aux_loss), 5});
+  if (routed && report.balanced_by_loss) fields.push_back({fmt::format("aux {:.3f}", report.aux_loss), 5});
   fields.push_back({fmt::format("grad {:.3f}", report.grad_norm), 4});
   fields.push_back({fmt::format("lr {:.2e}", report.lr), 6});
   fields.push_back({milliseconds(report.step_ms), 7});
   fields.push_back({tokens_per_second(report.tok_s), 2});
   fields.push_back({utilisation(report), 8});
   fields.push_back({fmt::format("mem {:.1f} GiB", report.mem_gib), 9});
-  if (routed) fields.push_back({fmt::format("load {:.2f}", report.load_max_mean), 3});
+  if (routed) fields.push_back({fmt::format("max load {:.2f}", report.load_max_mean), 3});
   fields.push_back({fmt::format("eta {}", format_duration(seconds_left(report))), 1});
   if (routed) add_router_details(report, fields);
   return fit_line(std::move(fields), width);
@@ -88,9 +88,37 @@ std::string validation_line(const StepReport& report) {
                      std::exp(*report.val_loss));
 }
 
+std::string progress_line(const TrainingProgress& progress, int64_t width) {
+  std::vector<LineField> fields = {{fmt::format("training {}/{}", progress.step, progress.total_steps), 0}};
+  if (progress.step_ms > 0) {
+    const double left = static_cast<double>(progress.total_steps - progress.step) * progress.step_ms / 1000;
+    fields.push_back({tokens_per_second(progress.tok_s), 2});
+    fields.push_back({fmt::format("eta {}", format_duration(left)), 1});
+  }
+  return fit_line(std::move(fields), width);
+}
+
+Console::~Console() { clear_progress(); }
+
 void Console::print(const std::string& line) {
+  clear_progress();
   std::fputs((line + "\n").c_str(), out_);  // nobody reading is no reason to stop a run
   std::fflush(out_);                        // stdout of a job is a file: its reader wants the line now
+}
+
+void Console::progress(const TrainingProgress& progress) {
+  const auto columns = terminal_width(fileno(out_));
+  if (!columns) return;
+  std::fputs(fmt::format("\r{}\x1b[K", progress_line(progress, *columns - 1)).c_str(), out_);
+  std::fflush(out_);
+  progress_shown_ = true;
+}
+
+void Console::clear_progress() {
+  if (!progress_shown_) return;
+  std::fputs("\r\x1b[K", out_);
+  std::fflush(out_);
+  progress_shown_ = false;
 }
 
 void Console::step(const StepReport& report) {

@@ -6,9 +6,11 @@
 #include <system_error>
 #include <utility>
 
+#include "lib/config/load.h"
 #include "lib/report/trace_summary.h"
 #include "lib/util/file.h"
 #include "lib/util/gpu.h"
+#include "lib/util/log/log.h"
 #include "lib/util/memory.h"
 #include "lib/util/text.h"
 
@@ -26,18 +28,45 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
                      format_duration(seconds), run_dir);
 }
 
+std::optional<std::string> collapse_warning(const StepReport& report, const RouterConfig& config) {
+  constexpr double kNear = 0.9, kSmallLimit = 2;  // up to E / K = 2 half of the tokens go to every expert anyway
+  const RouterReport* first = nullptr;
+  int64_t others = 0;
+  for (const auto& router : report.routers) {
+    if (router.load_limit <= kSmallLimit || !(router.load_max_mean >= kNear * router.load_limit)) continue;
+    if (first) {
+      others++;
+    } else {
+      first = &router;
+    }
+  }
+  if (!first) return std::nullopt;
+  const char* balancing = config.balance == Balance::kAux    ? "raise model.router.aux_loss_coef"
+                          : config.balance == Balance::kBias ? "raise model.router.bias_update_rate"
+                                                             : "set model.router.balance to aux or bias";
+  return fmt::format(
+      "step {}: the router of {}{} sends nearly every token to the same experts: maximal load {:.2f}, where {:.2f} is the worst "
+      "possible; lower optim.lr, or {}",
+      report.step, first->name, others > 0 ? fmt::format(" (and of {} more)", others) : "", first->load_max_mean,
+      first->load_limit, balancing);
+}
+
 Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step, std::FILE* out)
     : run_dir_(std::move(run_dir)),
       device_(numerics.device),
+      router_(config.model.router),
       tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),
       flops_per_token_(flops_per_token(config.model, config.train.sequence_length)),
+      total_steps_(total_steps(config.train)),
       console_(out),
-      metrics_(run_dir_ + "/metrics.jsonl", resume_step) {
+      metrics_(run_dir_ + "/metrics.jsonl", resume_step),
+      first_step_(resume_step) {
   if (config.log.tensorboard) tensorboard_.emplace(run_dir_ + "/tensorboard", resume_step);
   if (const auto peak = peak_of(numerics)) {
     peak_flops_ = peak->flops * static_cast<double>(numerics.ranks);
     console_.print(fmt::format("mfu is of {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));
   }
+  progress(resume_step);
 }
 
 void Report::step(StepReport report) {
@@ -45,10 +74,25 @@ void Report::step(StepReport report) {
   report.flops_per_token = flops_per_token_;
   if (peak_flops_) report.mfu = report.tok_s * flops_per_token_ / *peak_flops_;
   report.mem_gib = peak_memory_gib(device_);
+  report.balanced_by_loss = router_.balance == Balance::kAux;
   console_.step(report);
   metrics_.write(report);
   if (tensorboard_) write_tensorboard(report);
+  if (const auto warning = collapse_said_ ? std::nullopt : collapse_warning(report, router_)) {
+    log_warning(*warning);
+    collapse_said_ = true;
+  }
   last_ = std::move(report);
+}
+
+void Report::progress(int64_t step) {
+  const auto now = Clock::now();
+  if (now < next_progress_) return;
+  next_progress_ = now + std::chrono::milliseconds(100);
+  double step_ms = last_ ? last_->step_ms : 0;
+  if (!last_ && device_.is_cpu() && step > first_step_)  // a GPU's steps are only enqueued so far
+    step_ms = std::chrono::duration<double, std::milli>(now - start_).count() / static_cast<double>(step - first_step_);
+  console_.progress({step, total_steps_, step_ms, step_ms > 0 ? 1000 * tokens_per_step_ / step_ms : 0});
 }
 
 void Report::write_tensorboard(const StepReport& report) {
@@ -65,7 +109,7 @@ void Report::write_tensorboard(const StepReport& report) {
   if (report.comm) scalar("train/comm_exposed_ms", report.comm->exposed_ms);
   if (report.val_loss) scalar("validation/loss", *report.val_loss);
   if (!report.routers.empty()) {
-    scalar("train/aux_loss", report.aux_loss);
+    if (report.balanced_by_loss) scalar("train/aux_loss", report.aux_loss);
     scalar("train/z_loss", report.z_loss);
   }
   for (const RouterReport& router : report.routers) {

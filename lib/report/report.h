@@ -22,6 +22,9 @@ std::optional<PeakFlops> peak_of(const ExecutionSetup& numerics);
 /// "done 610/610 | 2.5M tokens | loss 2.3012 | validation 2.0513 | mem 0.9 GiB | 1m52s | runs/quickstart"
 std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir);
 
+/// A warning if a router sends nearly every token to the same experts: the first such layer, and the keys that help.
+std::optional<std::string> collapse_warning(const StepReport& report, const RouterConfig& config);
+
 class Report {
  public:
   /// In a folder that is there. What was reported there of steps after resume_step is forgotten: the run takes them again.
@@ -30,6 +33,10 @@ class Report {
 
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
   void step(StepReport report);
+
+  /// After every step: how far the run has come, on a terminal, at most ten times a second. The rate is that of the last step
+  /// line.
+  void progress(int64_t step);
 
   /// The summary of a trace: on the console, and in a file beside the trace.
   void trace(const Trace& trace);
@@ -45,12 +52,18 @@ class Report {
 
   std::string run_dir_;
   at::Device device_;
+  RouterConfig router_;
   double tokens_per_step_, flops_per_token_;
+  int64_t total_steps_;
   std::optional<double> peak_flops_;  ///< of all ranks, per second
   Console console_;
   MetricsWriter metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point next_progress_ = start_;
+  int64_t first_step_;  ///< that the run starts after
+  bool collapse_said_ = false;
   std::optional<StepReport> last_;
 };
 

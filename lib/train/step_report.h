@@ -15,6 +15,7 @@ namespace scatterlm {
 struct RouterReport {
   std::string name;          ///< "layers.3.mlp", "layers.3.attention"
   double load_max_mean = 1;  ///< busiest expert / mean
+  double load_limit = 0;     ///< the largest that can be: E / K, when one expert takes every token
   int64_t dead_experts = 0;  ///< experts without a token
   double entropy = 0;        ///< of the mean probabilities, nats
   double drop = 0;           ///< pairs that token rounding dropped, as a share of those that the router chose
@@ -25,11 +26,12 @@ struct RouterReport {
 
 struct StepReport {
   int64_t step = 0, total_steps = 0;
-  int64_t tokens = 0;    ///< trained so far
-  double loss = 0;       ///< mean cross-entropy, nats per token; never includes aux or z
-  double aux_loss = 0;   ///< mean over routers, 1 at perfect balance, before the coefficient
-  double z_loss = 0;     ///< mean over routers, before the coefficient
-  double grad_norm = 0;  ///< before clipping
+  int64_t tokens = 0;            ///< trained so far
+  double loss = 0;               ///< mean cross-entropy, nats per token; never includes aux or z
+  double aux_loss = 0;           ///< load balancing loss, mean over routers, 1 at perfect balance, before the coefficient
+  bool balanced_by_loss = true;  ///< training uses that loss (balance: aux); otherwise the console leaves it out
+  double z_loss = 0;             ///< mean over routers, before the coefficient
+  double grad_norm = 0;          ///< before clipping
   double lr = 0;
   double step_ms = 0;  ///< mean since the last report
   double tok_s = 0;

@@ -25,6 +25,11 @@ at::Tensor router_row(const nn::Router& router, double tokens) {
                   router.step_losses(tokens)});
 }
 
+/// max/mean load where one expert takes every token.
+double load_limit(const nn::Router& router) {
+  return static_cast<double>(router.num_experts) / static_cast<double>(router.options.num_experts_per_tok);
+}
+
 }  // namespace
 
 int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
@@ -127,6 +132,7 @@ StepReport Trainer::report() {
   for (const auto* router : model_.routers()) {
     report.routers.push_back({.name = router->name.substr(0, router->name.rfind(".router")),
                               .load_max_mean = values[0],
+                              .load_limit = load_limit(*router),
                               .dead_experts = static_cast<int64_t>(values[1]),
                               .entropy = values[2],
                               .drop = values[3],

@@ -4,6 +4,7 @@
 
 #include "tests/catch.h"
 #include "tests/report/example.h"
+#include "tests/terminal.h"
 
 using namespace scatterlm;
 
@@ -30,16 +31,17 @@ TEST_CASE("a pipe gets every field, in an order that scripts rely on") {
   REQUIRE(
       step_line(example_report(), kPipe) ==
       "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95.4 GFLOP/s | mem 0.9 GiB | "
-      "load 1.42 | eta 1m33s | z 7.500 | loads 1.10-1.42 | dead 1 | entropy 1.75");
+      "max load 1.42 | eta 1m33s | z 7.500 | max load by layer 1.10-1.42 | dead 1 | entropy 1.75");
 }
 
 TEST_CASE("narrow terminals lose the least important fields") {
-  REQUIRE(step_line(example_report(), 199) == step_line(example_report(), kPipe));
+  REQUIRE(step_line(example_report(), 215) == step_line(example_report(), kPipe));
   REQUIRE(
-      step_line(example_report(), 142) ==
+      step_line(example_report(), 146) ==
       "step 100/610 | loss 2.8123 | aux 2.031 | grad 0.831 | lr 2.99e-03 | 182 ms | 22.5k tok/s | 95.4 GFLOP/s | mem 0.9 GiB | "
-      "load 1.42 | eta 1m33s");
-  REQUIRE(step_line(example_report(), 79) == "step 100/610 | loss 2.8123 | grad 0.831 | 22.5k tok/s | load 1.42 | eta 1m33s");
+      "max load 1.42 | eta 1m33s");
+  REQUIRE(step_line(example_report(), 83) ==
+          "step 100/610 | loss 2.8123 | grad 0.831 | 22.5k tok/s | max load 1.42 | eta 1m33s");
   REQUIRE(step_line(example_report(), 39) == "step 100/610 | loss 2.8123 | eta 1m33s");
   for (int64_t width = 0; width < 220; ++width) REQUIRE(std::ssize(step_line(example_report(), width)) <= width);
 }
@@ -75,6 +77,39 @@ TEST_CASE("an evaluation adds its line") {
   REQUIRE(text == step_line(report, kPipe) + "\n" + validation_line(report) + "\n");
   report.val_loss.reset();
   REQUIRE(printed([&](std::FILE* file) { Console(file).step(report); }) == step_line(report, kPipe) + "\n");
+}
+
+TEST_CASE("an auxiliary loss that the training does not have is not shown") {
+  StepReport report = example_report();
+  report.balanced_by_loss = false;
+  REQUIRE(step_line(report, kPipe).find("aux") == std::string::npos);
+  REQUIRE_THAT(step_line(report, kPipe), ContainsSubstring("loss 2.8123 | grad 0.831"));
+  REQUIRE_THAT(step_line(report, kPipe), ContainsSubstring("max load 1.42"));
+}
+
+TEST_CASE("progress between two step lines") {
+  const TrainingProgress progress{.step = 37, .total_steps = 610, .step_ms = 200, .tok_s = 22456};
+  REQUIRE(progress_line(progress, 79) == "training 37/610 | 22.5k tok/s | eta 1m55s");
+  REQUIRE(progress_line(progress, 30) == "training 37/610 | eta 1m55s");
+  REQUIRE(progress_line({.total_steps = 610}, 79) == "training 0/610");
+  REQUIRE(printed([&](std::FILE* file) { Console(file).progress(progress); }).empty());
+}
+
+TEST_CASE("on a terminal progress is one line that any other line replaces") {
+  const test::Terminal terminal(80);
+  {
+    Console console(terminal.file());
+    console.progress({.step = 1, .total_steps = 610});
+    console.progress({.step = 2, .total_steps = 610});
+    REQUIRE(terminal.drain() == "\rtraining 1/610\x1b[K\rtraining 2/610\x1b[K");
+    console.print("validation");
+    REQUIRE(terminal.drain() == "\r\x1b[Kvalidation\r\n");
+    console.print("done");
+    REQUIRE(terminal.drain() == "done\r\n");
+    console.progress({.step = 3, .total_steps = 610});
+    terminal.drain();
+  }
+  REQUIRE(terminal.drain() == "\r\x1b[K");  // what follows, an error for example, starts on an empty line
 }
 
 TEST_CASE("phases tell their time and result") {

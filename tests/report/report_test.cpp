@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "lib/train/flops.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "tests/catch.h"
 #include "tests/report/example.h"
+#include "tests/terminal.h"
 
 using namespace scatterlm;
 namespace fs = std::filesystem;
@@ -98,4 +104,88 @@ TEST_CASE("a run without a step left says so") {
   const Run run;
   Report(run.dir.string(), Config{}, kCpu, 610, run.console).summary();
   REQUIRE(run.console_text() == run.dir.string() + " is complete: nothing left to train\n");
+}
+
+namespace {
+
+/// Two routers of 16 experts, of which a token takes 4.
+StepReport routed(double attention_load, double mlp_load) {
+  StepReport report = example_report();
+  report.routers[0].load_max_mean = attention_load;
+  report.routers[1].load_max_mean = mlp_load;
+  for (auto& router : report.routers) router.load_limit = 4;
+  return report;
+}
+
+/// What a callback writes to stderr.
+std::string stderr_of(const std::function<void()>& call) {
+  std::FILE* file = std::tmpfile();
+  const int kept = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  call();
+  std::fflush(stderr);
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  std::rewind(file);
+  std::string text;
+  for (int c; (c = std::fgetc(file)) != EOF;) text += static_cast<char>(c);
+  std::fclose(file);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("a router that sends all tokens to the same experts is remarked") {
+  const RouterConfig aux;
+  REQUIRE_FALSE(collapse_warning(routed(1.2, 3.5), aux));
+  REQUIRE(
+      collapse_warning(routed(1.2, 4), aux) ==
+      "step 100: the router of layers.1.mlp sends nearly every token to the same experts: maximal load 4.00, where 4.00 is the "
+      "worst possible; lower optim.lr, or raise model.router.aux_loss_coef");
+  REQUIRE_THAT(*collapse_warning(routed(3.7, 4), aux),
+               ContainsSubstring("the router of layers.1.attention (and of 1 more) sends"));
+  REQUIRE(collapse_warning(routed(1, 4), {.balance = Balance::kBias})->ends_with("or raise model.router.bias_update_rate"));
+  REQUIRE(collapse_warning(routed(1, 4), {.balance = Balance::kNone})->ends_with("or set model.router.balance to aux or bias"));
+  auto few = routed(1.3, 1.3);
+  for (auto& router : few.routers) router.load_limit = 4.0 / 3;  // 3 of 4 experts: most tokens go to each of them anyway
+  REQUIRE_FALSE(collapse_warning(few, aux));
+  REQUIRE_FALSE(collapse_warning(routed(std::nan(""), 1), aux));
+}
+
+TEST_CASE("a collapse is said once") {
+  const Run run;
+  Report report(run.dir.string(), Config{}, kCpu, 0, run.console);
+  const auto text = stderr_of([&] {
+    report.step(routed(1, 1));
+    report.step(routed(1, 4));
+    report.step(routed(4, 4));
+  });
+  REQUIRE_THAT(text, ContainsSubstring("warning: step 100: the router of layers.1.mlp sends"));
+  REQUIRE(std::count(text.begin(), text.end(), '\n') == 1);
+}
+
+TEST_CASE("without a load balancing loss none is shown, and metrics keep their key") {
+  const Run run;
+  Config config;
+  config.model.router.balance = Balance::kBias;
+  Report(run.dir.string(), config, kCpu, 0, run.console).step(example_report());
+  REQUIRE(run.console_text().find("aux") == std::string::npos);
+  REQUIRE(run.event_text().find("aux_loss") == std::string::npos);
+  REQUIRE(nlohmann::json::parse(read_file((run.dir / "metrics.jsonl").string()))["aux_loss"] == 2.0312);
+}
+
+TEST_CASE("a terminal shows progress from the start, and after steps") {
+  const Run run;
+  const test::Terminal terminal(80);
+  Config config;
+  config.train.steps = 50;
+  Report report(run.dir.string(), config, kCpu, 7, terminal.file());
+  REQUIRE(terminal.drain() == "\rtraining 7/50\x1b[K");
+  std::this_thread::sleep_for(std::chrono::milliseconds(110));
+  report.progress(9);
+  report.progress(10);  // too soon
+  const auto text = terminal.drain();
+  REQUIRE(text.starts_with("\rtraining 9/50 | "));
+  REQUIRE_THAT(text, ContainsSubstring(" tok/s | eta "));
+  REQUIRE(std::count(text.begin(), text.end(), '\r') == 1);
 }
