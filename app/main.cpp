@@ -12,8 +12,10 @@
 
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "lib/train/memory_estimate.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
+#include "lib/util/out_of_memory.h"
 #include "lib/util/text.h"
 #include "lib/util/version/version.h"
 
@@ -40,6 +42,13 @@ void start_with_short_spins(int, char** argv, char** environment) {
   execve(program, argv, with_spins.data());
 }
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = start_with_short_spins;
+
+/// What helps against an allocation that failed.
+std::string explain_memory(const CLI::App& app, const std::string& allocation) {
+  const bool trains = app.got_subcommand("train") || app.got_subcommand("compare");
+  return fmt::format("out of memory: {}; {}", allocation,
+                     trains ? scatterlm::memory_advice() : "it takes smaller sizes or a machine with more memory");
+}
 
 /// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
 [[noreturn]] void end_after_error(std::string_view text, int code) {
@@ -87,6 +96,7 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     end_after_error(error.what(), error.code());
   } catch (const std::exception& error) {
+    if (const auto allocation = failed_allocation(error)) end_after_error(explain_memory(app, *allocation), kExitUser);
     // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.
     end_after_error(first_line(error.what()), kExitFailure);
   }

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "app/commands.h"
+#include "app/dry_run.h"
 #include "lib/config/load.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
@@ -10,6 +11,7 @@
 #include "lib/train/evaluate.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
+#include "lib/train/memory_estimate.h"
 #include "lib/train/run_folder.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/stop.h"
@@ -63,6 +65,7 @@ ExitCode train_steps(Run run, std::optional<Report>& report) {
   CommTimes since_last_line;  // collectives that ended beside other work than steps
   while (trainer.steps() < total) {
     trainer.step(trace);
+    if (report) report->progress(trainer.steps());
     run.saver.check();
     clock.count_step();
     const int64_t step = trainer.steps();
@@ -127,20 +130,24 @@ ExitCode train(const TrainOptions& options) {
                                world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
   phase("device", describe(numerics) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
+  if (const auto warning = rounding_warning(config, world.size)) log_warning(*warning);
+  const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
+  if (options.dry_run) {
+    dry_run({config, numerics, world, *comm, checkpoint}, phase);
+    return kExitDone;
+  }
+  require_memory(config, numerics, world);
+
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
-  if (const auto warning = rounding_warning(config, comm->world())) log_warning(*warning);
   AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
   Trainer trainer(config, *comm, model, optimizer, loader);
-  const auto size = model_size(config.model);
-  const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
   begin_training(checkpoint, config, trainer, model, optimizer, *comm);
-  phase("model", fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(size.total), format_count(size.active),
-                             format_count(flops_per_token(config.model, length))));
+  phase("model", describe_model(config));
   if (checkpoint) phase("resume", checkpoint->path());
-  if (options.dry_run) return kExitDone;
   if (trainer.steps() >= trainer.total_steps()) {
-    log_info(fmt::format("{}: all {} steps are done; give more train.steps to go on, or another --run-dir to start anew",
-                         run_dir, trainer.steps()));
+    log_info(
+        fmt::format("{}: all {} steps are done; give more train.steps to continue, or another --run-dir to start a new run",
+                    run_dir, trainer.steps()));
     return kExitDone;
   }
   std::optional<Report> report;
@@ -153,14 +160,18 @@ ExitCode train(const TrainOptions& options) {
 }
 
 std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) {
-  auto* command = app.add_subcommand("train", "Train a model, or go on with a run");
+  auto* command = app.add_subcommand("train", "Train a model, or resume a run");
   auto options = std::make_shared<TrainOptions>();
   command->add_option("config", options->config, "Configuration file")->required();
-  command->add_option("--set", options->sets, "Override a key: a.b=c; may be repeated")->allow_extra_args(false);
-  command->add_option("--resume", options->resume,
-                      "auto: go on from the run's newest good checkpoint; none: from scratch; or a checkpoint folder");
-  command->add_option("--run-dir", options->run_dir, "Folder of the run, in place of run.dir/run.name");
-  command->add_flag("--dry-run", options->dry_run, "Check everything, print sizes, train nothing");
+  command->add_option("--set", options->sets, "Override a key of the configuration: a.b=c; may be repeated")
+      ->allow_extra_args(false);
+  command->add_option(
+      "--resume", options->resume,
+      "auto: resume from the run's newest complete checkpoint, if there is one; none: start from scratch; or a checkpoint folder");
+  command->add_option("--run-dir", options->run_dir, "Folder for metrics and checkpoints, in place of run.dir/run.name");
+  command->add_flag(
+      "--dry-run", options->dry_run,
+      "Check configuration, data and checkpoint; print parameters, FLOPs, memory and steps; allocate and train nothing");
   command->footer("Example:\n  scatterlm train configs/quickstart.yaml --set optim.lr=0.002 --run-dir runs/trial");
   return {command, options};
 }

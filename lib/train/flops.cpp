@@ -1,5 +1,11 @@
 #include "lib/train/flops.h"
 
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "lib/util/text.h"
+
 namespace scatterlm {
 namespace {
 
@@ -7,15 +13,20 @@ namespace {
 struct Count {
   ModelSize size;
 
+  /// Where 64 bits do not hold the count, it stays at their largest number.
+  static void add(int64_t& count, int64_t copies, int64_t elements) {
+    int64_t more = 0;
+    if (__builtin_mul_overflow(copies, elements, &more) || __builtin_add_overflow(count, more, &count))
+      count = std::numeric_limits<int64_t>::max();
+  }
   void matrices(int64_t copies, int64_t active_copies, int64_t elements) {
-    size.total += copies * elements;
-    size.active += active_copies * elements;
-    size.active_matmul += active_copies * elements;
+    vectors(copies, active_copies, elements);
+    add(size.active_matmul, active_copies, elements);
   }
   void matrix(int64_t elements) { matrices(1, 1, elements); }
   void vectors(int64_t copies, int64_t active_copies, int64_t elements) {
-    size.total += copies * elements;
-    size.active += active_copies * elements;
+    add(size.total, copies, elements);
+    add(size.active, active_copies, elements);
   }
   void vector(int64_t elements) { vectors(1, 1, elements); }
 };
@@ -94,6 +105,13 @@ double flops_per_token(const ModelConfig& config, int64_t sequence_length) {
     flops += 12.0 * static_cast<double>(query_width(config, kind.attention)) * static_cast<double>(sequence_length) / 2;
   }
   return flops;
+}
+
+std::string describe_model(const Config& config) {
+  const auto size = model_size(config.model);
+  return fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(static_cast<double>(size.total)),
+                     format_count(static_cast<double>(size.active)),
+                     format_count(flops_per_token(config.model, config.train.sequence_length)));
 }
 
 std::optional<PeakFlops> peak_bfloat16(std::string_view gpu_name) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "lib/config/config.h"
@@ -25,6 +26,9 @@ ModelSize model_size(const ModelConfig& config);
 /// half is the causal mask: on average a query sees half of the sequence (the paper does not take it off).
 /// Recomputation does not count.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
+
+/// "6.92B parameters, 1.28B active, 8.2B FLOPs a token"
+std::string describe_model(const Config& config);
 
 struct PeakFlops {
   double flops;            ///< per second

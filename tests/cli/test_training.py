@@ -1,10 +1,14 @@
 """What a training run computes: micro-batches, golden losses, precision."""
 import json
+import os
 import pathlib
+import pty
+import re
+import subprocess
 
 import pytest
 
-from conftest import read_metrics
+from conftest import ROOT, read_metrics
 
 GOLDEN = pathlib.Path(__file__).with_name("golden_losses.json")
 
@@ -56,6 +60,72 @@ def test_a_dry_run_writes_nothing(scatterlm, tiny_config, runs):
     result = scatterlm("train", tiny_config, "--dry-run", check=True)
     assert "parameters" in result.stdout
     assert not runs.exists()
+
+
+def test_a_dry_run_says_how_much_of_everything(scatterlm, tiny_config):
+    lines = scatterlm("train", tiny_config, "--set", "train.steps=1000", "--dry-run", check=True).stdout.splitlines()
+    said = dict(line.split("] ", 1)[1].split(": ", 1) for line in lines)
+    assert list(said) == ["data", "device", "model", "memory", "steps"]
+    assert said["model"].endswith(" FLOPs a token") and " active, " in said["model"]
+    assert said["memory"].startswith("weights ") and "a rank (parallel.zero: 1, 1 rank)" in said["memory"]
+    assert said["steps"] == "1000 of 256 tokens, 256k tokens in all"
+
+
+def test_a_dry_run_takes_no_memory_whatever_the_model(binary, tiny_data, tmp_path):
+    """Nor time: 7 billion parameters would be 125 GB. The rest of the resident set is LibTorch itself."""
+    command = [str(binary), "train", "configs/olmoe_1b_7b.yaml", "--dry-run", "--run-dir", str(tmp_path / "run"), "--set",
+               f"data.train={tiny_data}/train.bin", "--set", "data.validation=null", "--set", "train.sequence_length=64"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, error = process.stdout.read(), process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, error
+    assert "model: 6.92B parameters, 1.28B active" in output and "steps: " in output
+    assert "memory: weights " in output
+    assert usage.ru_maxrss < 2 << 20  # KiB
+    assert usage.ru_utime + usage.ru_stime < 20
+
+
+def test_a_dry_run_checks_data_and_the_checkpoint(scatterlm, tiny_config, runs):
+    missing = scatterlm("train", tiny_config, "--dry-run", "--set", "data.train=nothere.bin")
+    assert (missing.returncode, missing.stderr) == (2, "scatterlm: error: nothere.bin: cannot open: No such file or directory\n")
+    scatterlm("train", tiny_config, check=True)
+    assert "] resume: " in scatterlm("train", tiny_config, "--dry-run", check=True).stdout
+    other = scatterlm("train", tiny_config, "--dry-run", "--set", "model.hidden_size=64")
+    assert other.returncode == 2 and "model.hidden_size is 32 in the checkpoint and 64 in this configuration" in other.stderr
+
+
+def test_a_batch_too_large_for_memory_names_keys(scatterlm, tiny_config, runs):
+    """One activation of a terabyte, which no machine gives: what comes before it is small."""
+    result = scatterlm("train", tiny_config, "--set", "model.dense.intermediate_size=131072", "--set", "train.global_batch_tokens=1048576",
+                       "--set", "model.layers=gqa+dense", "--set", "model.moe=null", "--set", "model.moa=null",
+                       env={"ASAN_OPTIONS": "allocator_may_return_null=1"})  # a build with sanitizers would abort
+    assert result.returncode == 2, result.stderr
+    assert re.fullmatch(r"scatterlm: error: out of memory: tried to allocate [\d.]+ TiB in the memory of this machine; activations "
+                        r"shrink with train.micro_batch_size .*\n", result.stderr), result.stderr
+    assert not list(runs.glob("tiny/step_*"))
+
+
+def test_a_terminal_has_a_live_line_and_a_pipe_has_none(scatterlm, binary, tiny_config):
+    many = ["--set", "train.steps=300", "--set", "log.interval=300", "--set", "train.eval_interval=0"]
+    reader, writer = pty.openpty()
+    process = subprocess.Popen([str(binary), "train", str(tiny_config), *many, "--run-dir", str(tiny_config.parent / "terminal")], cwd=ROOT,
+                               stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    shown = b""
+    try:
+        while chunk := os.read(reader, 4096):
+            shown += chunk
+    except OSError:  # how the end of a terminal looks
+        pass
+    assert process.wait(60) == 0
+    os.close(reader)
+    text = shown.decode()
+    assert "\rtraining 0/300\x1b[K" in text
+    steps = [int(step) for step in re.findall(r"\rtraining (\d+)/300 \| [^|]* tok/s \| eta [^\r]*\x1b\[K", text)]
+    assert steps and steps == sorted(set(steps))
+    assert not re.search(r"training \d+/", text.split("step 300/300")[1])
+    piped = scatterlm("train", tiny_config, *many, check=True).stdout
+    assert "training" not in piped and "\r" not in piped and "\x1b" not in piped
 
 
 def test_golden_losses(scatterlm, tiny_config, runs):

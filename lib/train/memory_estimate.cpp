@@ -1,0 +1,62 @@
+#include "lib/train/memory_estimate.h"
+
+#include "lib/distributed/shape_comm.h"
+#include "lib/nn/model.h"
+#include "lib/optim/adamw.h"
+#include "lib/parallel/gradient_reducer.h"
+#include "lib/train/flops.h"
+#include "lib/util/error.h"
+#include "lib/util/memory.h"
+#include "lib/util/memory_meter.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64_t ranks) {
+  constexpr int64_t kMost = 1'000'000'000'000'000;  // whose bytes still count in 64 bits
+  if (model_size(config.model).total > kMost)
+    fail_user("the model has more than 1e15 parameters; make the sizes in model smaller");
+  const auto comm = make_shape_comm(ranks);
+  const MemoryMeter meter(at::kMeta);
+  const nn::Model model(config.model, at::device(at::kMeta).dtype(dtype), *comm);
+  const int64_t weights = meter.peak_bytes();
+  const GradientReducer gradients(config.parallel, model.units(), *comm);
+  const int64_t with_gradients = meter.peak_bytes();
+  const AdamW optimizer(config.optim, model.units(), *comm, config.parallel.zero > 0);
+  return {.weights = weights, .gradients = with_gradients - weights, .optimizer = meter.peak_bytes() - with_gradients};
+}
+
+std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks) {
+  return fmt::format(
+      "weights {}, gradients {}, optimiser state {}: {} a rank (parallel.zero: {}, {} rank{}), activations of a micro-batch on top",
+      bytes_text(estimate.weights), bytes_text(estimate.gradients), bytes_text(estimate.optimizer),
+      bytes_text(estimate.total()), config.zero, ranks, ranks == 1 ? "" : "s");
+}
+
+std::string memory_advice() {
+  return "activations shrink with train.micro_batch_size (sequences of a pass); gradients and optimiser state with parallel.zero 1 or 2 "
+         "on more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model";
+}
+
+std::optional<std::string> explain_too_large(const MemoryEstimate& estimate, at::Device device, int64_t local_ranks) {
+  const int64_t sharing = device.is_cpu() ? local_ranks : 1;
+  const double needed = static_cast<double>(estimate.total()) * static_cast<double>(sharing);
+  const auto there = static_cast<double>(total_memory_bytes(device));
+  if (needed <= there) return std::nullopt;
+  return fmt::format("weights, gradients and optimiser state need {}{}, {} has {}: {}", format_bytes(needed),
+                     sharing > 1 ? fmt::format(" for the {} ranks of this machine", sharing) : "",
+                     device.is_cpu() ? "this machine" : "the GPU", format_bytes(there), memory_advice());
+}
+
+void require_memory(const Config& config, const ExecutionSetup& setup, const LaunchEnv& world) {
+  const auto estimate = estimate_memory(config, setup.dtype, world.size);
+  if (const auto text = explain_too_large(estimate, setup.device, world.local_size))
+    fail_user("{}: {}", config.run.name, *text);
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,41 @@
+// How much memory a model takes before its first step, without taking it.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "lib/config/config.h"
+#include "lib/train/execution_setup.h"
+
+namespace scatterlm {
+
+/// Bytes that one rank holds throughout the training. The activations of a micro-batch come on top.
+struct MemoryEstimate {
+  int64_t weights = 0;    ///< in the dtype of the training; a master copy counts as optimiser state
+  int64_t gradients = 0;  ///< with the buffers that they are exchanged in
+  int64_t optimizer = 0;  ///< moments and, where weights and moments differ in dtype, master weights
+
+  int64_t total() const { return weights + gradients + optimizer; }
+};
+
+/// Of one of `ranks` ranks. The code of the training itself declares model, gradients and optimiser, on LibTorch's meta device:
+/// nothing is allocated, and any size takes milliseconds. Throws Error for more than 1e15 parameters.
+MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64_t ranks);
+
+/// "weights 12.9 GiB, gradients 25.8 GiB, optimiser state 77.3 GiB: 116 GiB a rank (parallel.zero: 1, 1 rank), activations of a
+/// micro-batch on top"
+std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks);
+
+/// Keys that make a training smaller, for the end of a message.
+std::string memory_advice();
+
+/// What to say if `local_ranks` ranks of this machine cannot have so much memory at all, each on such a device; nothing if they
+/// can. The memory is that of the whole device, in use or not.
+std::optional<std::string> explain_too_large(const MemoryEstimate& estimate, at::Device device, int64_t local_ranks);
+
+/// Throws Error saying so: before anything is allocated, since Linux ends a process that takes too much without a word.
+void require_memory(const Config& config, const ExecutionSetup& setup, const LaunchEnv& world);
+
+}  // namespace scatterlm
