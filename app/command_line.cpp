@@ -2,8 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include "lib/util/error.h"
 #include "lib/util/text.h"
@@ -28,14 +30,32 @@ std::vector<std::string> subcommand_names(const CLI::App& app) {
   return names;
 }
 
+/// What others call a command, and what it is here.
+struct CommandAlias {
+  std::string_view other, ours;
+};
+constexpr CommandAlias kCommandAliases[] = {
+    {"sample", "generate"}, {"infer", "generate"},  {"inference", "generate"}, {"pretrain", "train"},     {"run", "train"},
+    {"evaluate", "eval"},   {"validate", "eval"},   {"test", "eval"},          {"prepare", "data"},       {"tokenize", "data"},
+    {"benchmark", "bench"}, {"torchrun", "launch"}, {"tokenize", "prepare"},   {"preprocess", "prepare"}, {"check", "verify"},
+};
+
+/// The command of `names` that `word` probably means; empty if none is likely.
+std::string likely_command(const std::vector<std::string>& names, const std::string& word) {
+  const auto known = [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
+  for (const auto& [other, ours] : kCommandAliases) {
+    if (other == word && known(std::string(ours))) return std::string(ours);
+  }
+  const auto distance = [&](const std::string& name) { return edit_distance(name, word); };
+  const auto nearest = std::ranges::min_element(names, {}, distance);
+  return distance(*nearest) <= 2 ? *nearest : "";
+}
+
 [[noreturn]] void fail_unknown(const CLI::App& app, const std::string& path, const std::string& word) {
   const auto names = subcommand_names(app);
-  const auto nearest = *std::min_element(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(a, word) < edit_distance(b, word);
-  });
-  const bool likely = edit_distance(nearest, word) <= 2;
-  fail_user("unknown command '{} {}'{} Commands: {}", path, word, likely ? fmt::format(", did you mean '{}'?", nearest) : ".",
-            fmt::join(names, ", "));
+  const auto likely = likely_command(names, word);
+  fail_user("unknown command '{} {}'{} Commands: {}", path, word,
+            likely.empty() ? "." : fmt::format(", did you mean '{}'?", likely), fmt::join(names, ", "));
 }
 
 /// The command as typed: "scatterlm data prepare".

@@ -67,7 +67,7 @@ void measure(const CompareOptions& options, Side& first, Side& second) {
 void compare(const CompareOptions& options) {
   if (!options.speed_only)
     fail_user(
-        "compare measures speed and memory and wants to hear so: give --speed-only. For what the models learn, `scatterlm "
+        "compare measures speed and memory only: confirm that with --speed-only. For what the models learn, `scatterlm "
         "train` both and compare their validation losses");
   const auto sources = source_hash(SourceSet::kTraining);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
@@ -94,12 +94,12 @@ void compare(const CompareOptions& options) {
 }  // namespace
 
 void add_compare(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("compare", "Train two models in turn and report speed and memory side by side");
+  auto* command = app.add_subcommand("compare", "Train two models alternately and compare their speed and memory");
   auto options = std::make_shared<CompareOptions>();
-  command->add_option("first", options->first, "Configuration file of the one that is divided by")->required();
-  command->add_option("second", options->second, "Configuration file of the other")->required();
+  command->add_option("first", options->first, "Configuration file of the baseline")->required();
+  command->add_option("second", options->second, "Configuration file of the model to compare with it")->required();
   command->add_flag("--speed-only", options->speed_only, "Speed and memory, from a few steps; nothing is saved");
-  command->add_option("--blocks", options->blocks, "Timed blocks of each model, in turn")
+  command->add_option("--blocks", options->blocks, "Timed blocks of each model; the models alternate")
       ->capture_default_str()
       ->check(in_range(1, 10000));
   command->add_option("--steps-per-block", options->steps_per_block, "Timed steps of a block, after one that is not")

@@ -41,11 +41,11 @@ void evaluate_checkpoint(const EvalOptions& options) {
 }  // namespace
 
 void add_eval(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("eval", "Loss of a checkpoint on held-out text");
+  auto* command = app.add_subcommand("eval", "Validation loss and perplexity of a checkpoint");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
+  command->add_option("path", options->path, "Run folder (its newest complete checkpoint) or checkpoint folder")->required();
   command->add_option("--data", options->data, "Token files in place of the configuration's data.validation");
-  command->add_option("--tokens", options->tokens, "Tokens to evaluate, spread evenly over the files; 0 = all")
+  command->add_option("--tokens", options->tokens, "Number of tokens to evaluate, spread evenly over the files; 0 = all")
       ->check(at_least(0));
   command->footer("Example:\n  scatterlm eval runs/quickstart");
   command->callback([options] { evaluate_checkpoint(*options); });

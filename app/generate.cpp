@@ -30,6 +30,12 @@ void generate_text(const GenerateOptions& options) {
   const auto encoded = tokenizer->encode(text);
   std::vector<int64_t> prompt(encoded.begin(), encoded.end());
   const int64_t eot = trained.config.data.eot_token;
+  if (eot >= tokenizer->vocab_size()) {
+    fail_user(
+        "{}: its documents end with data.eot_token {}, which is none of the {} tokens of data.tokenizer: {}: it was trained on the "
+        "tokens of another tokenizer, and can be evaluated, not sampled",
+        trained.checkpoint, eot, tokenizer->vocab_size(), trained.config.data.tokenizer);
+  }
   if (prompt.empty()) {
     if (eot < 0)
       fail_user("{}: generation without a prompt starts after data.eot_token, which this model has not; give --prompt",
@@ -38,8 +44,16 @@ void generate_text(const GenerateOptions& options) {
   }
   std::cout << text << std::flush;
   auto decoder = tokenizer->decoder();
+  const auto fail_without_text = [&](int64_t token) {
+    std::cout << decoder.finish() << std::endl;
+    fail_user(
+        "{}: the model chose token {} of its vocabulary of {}, but data.tokenizer: {} has text for {} tokens only. A model of another "
+        "tokenizer's tokens can be evaluated, not sampled; one of bytes needs more training, or --top-k or --temperature lower",
+        trained.checkpoint, token, trained.config.model.vocab_size, trained.config.data.tokenizer, tokenizer->vocab_size());
+  };
   generate(*trained.model, prompt, options.max_tokens, options.sampling, [&](int64_t token) {
     if (token == eot) return false;
+    if (token >= tokenizer->vocab_size()) fail_without_text(token);
     std::cout << decoder.push(static_cast<uint32_t>(token)) << std::flush;
     return std::cout.good();
   });
@@ -49,23 +63,29 @@ void generate_text(const GenerateOptions& options) {
 }  // namespace
 
 void add_generate(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("generate", "Continue a text with a trained model");
+  auto* command = app.add_subcommand("generate", "Generate text by sampling from a trained model");
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
-  command->add_option("path", options->path, "Run folder (its newest good checkpoint) or checkpoint folder")->required();
+  command->add_option("path", options->path, "Run folder (its newest complete checkpoint) or checkpoint folder")->required();
   command->add_option("--prompt", options->prompt,
-                      "Text to continue; - reads it from standard input; empty starts a new document");
-  command->add_option("--max-tokens", options->max_tokens, "Tokens to make at most")->capture_default_str()->check(at_least(1));
-  command->add_option("--temperature", sampling.temperature, "Flattens (> 1) or sharpens (< 1); 0 = likeliest token")
+                      "Text to continue; - reads it from standard input; empty: start after an end-of-text token");
+  command->add_option("--max-tokens", options->max_tokens, "Maximum number of new tokens")
+      ->capture_default_str()
+      ->check(at_least(1));
+  command->add_option("--temperature", sampling.temperature, "Sampling temperature; 0 = greedy decoding")
       ->capture_default_str()
       ->check(at_least(0));
-  command->add_option("--top-k", sampling.top_k, "Keep the k likeliest tokens; 0 = all")
+  command->add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0 = all")
       ->capture_default_str()
       ->check(at_least(0));
-  command->add_option("--top-p", sampling.top_p, "Keep the likeliest tokens up to this probability")
+  command
+      ->add_option("--top-p", sampling.top_p,
+                   "Nucleus sampling: from the most likely tokens, up to this cumulative probability")
       ->capture_default_str()
       ->check(in_range(0.0, 1.0));
-  command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str()->check(at_least(0));
+  command->add_option("--seed", sampling.seed, "Random seed; the same seed gives the same text")
+      ->capture_default_str()
+      ->check(at_least(0));
   command->footer("Example:\n  scatterlm generate runs/quickstart --prompt '#include <' --temperature 0.7 --seed 1");
   command->callback([options] { generate_text(*options); });
 }

@@ -12,6 +12,7 @@
 #include "lib/util/error.h"
 #include "lib/util/mapped_file.h"
 #include "lib/util/progress.h"
+#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -36,7 +37,7 @@ std::vector<std::string> find_files(const fs::path& folder, const std::string& g
 std::vector<std::string> list_documents(const PrepareOptions& options) {
   std::vector<std::string> documents;
   for (const std::string& input : options.inputs) {
-    if (!fs::exists(input)) fail_user("{}: no such file or folder", input);
+    if (!fs::exists(input)) fail_user("{}: no such file or folder{}", input, explain_missing_path(input));
     if (!fs::is_directory(input)) {
       documents.push_back(input);
       continue;

@@ -3,10 +3,12 @@
 #include <ATen/Parallel.h>
 #include <glob.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <type_traits>
 
 #include "lib/data/npy_header.h"
@@ -35,6 +37,15 @@ std::optional<std::string> megatron_prefix(const std::string& path) {
   // An .idx that is asked for by name is Megatron's or an error.
   if (name.extension() == ".idx" || MegatronIndex::is_index(prefix + ".idx")) return prefix;
   return std::nullopt;
+}
+
+/// Whether the beginning has no control characters but those of text. Tokens of 16 or 32 bits have zero bytes.
+bool is_text(const MappedFile& file) {
+  constexpr size_t kLooked = 4096;
+  constexpr std::string_view kSpaces = "\t\n\v\f\r";
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), std::min(file.size(), kLooked));
+  return std::ranges::all_of(
+      bytes, [&](char c) { return (static_cast<uint8_t>(c) >= 0x20 && c != 0x7f) || kSpaces.find(c) != kSpaces.npos; });
 }
 
 /// First position in [begin, end) whose token, read as unsigned, is not below limit.
@@ -113,6 +124,8 @@ void TokenFile::open_npy() {
 }
 
 void TokenFile::open_raw(TokenWidth raw_dtype) {
+  if (raw_dtype == TokenWidth::kAuto && is_text(file_))
+    fail_user("{}: is text, not tokens; make token files of it: scatterlm data prepare {} --out DIR", path_, path_);
   if (raw_dtype == TokenWidth::kAuto)
     fail_user(
         "{}: unknown format; if it is bare tokens without a header, set data.raw_dtype (data inspect: --raw-dtype) to uint16 "

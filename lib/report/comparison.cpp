@@ -131,6 +131,19 @@ std::vector<Condition> layer_conditions(const Side& a, const Side& b) {
   return conditions;
 }
 
+/// A line on ratios of speed that differ too much from block to block; empty if they agree.
+std::string spread_line(const Side& a, const Side& b) {
+  constexpr double kWidest = 1.15;  // on a quiet machine blocks agree within a few percent
+  std::vector<double> ratios;
+  for (size_t i = 0; i < a.block_ms.size(); i++) ratios.push_back(a.block_ms[i] / b.block_ms.at(i));
+  const auto spread = bench::spread_of(ratios);
+  if (spread.p90 <= kWidest * spread.p10) return "";
+  return fmt::format(
+      "\nThe ratio of tok/s was between {:.2f} and {:.2f} in different blocks: too wide a spread to conclude from. Repeat it on a "
+      "quiet machine, with more --blocks (now {}).\n",
+      std::ranges::min(ratios), std::ranges::max(ratios), ratios.size());
+}
+
 std::string text_of(const Condition& condition) {
   if (condition.first.empty()) return condition.name;
   if (condition.first == condition.second) return condition.name + ": " + condition.first;
@@ -176,7 +189,7 @@ std::string comparison_text(const Side& a, const Side& b) {
     rows.push_back({line.label, cell(line.first, line.text), cell(line.second, line.text), cell(ratios(line), ratio_text)});
   std::string equal = "\nEqual (counts within 2 %):\n", unequal = "Not equal:\n";
   for (const auto& condition : conditions(a, b)) (condition.equal ? equal : unequal) += "  " + text_of(condition) + "\n";
-  return bench::format_table(rows) + equal + unequal;
+  return bench::format_table(rows) + spread_line(a, b) + equal + unequal;
 }
 
 ordered_json comparison_rows(const Side& a, const Side& b) {

@@ -11,9 +11,9 @@
 namespace scatterlm {
 
 struct SamplingOptions {
-  double temperature = 1;  ///< 0 = always the likeliest token
-  int64_t top_k = 0;       ///< keep the k likeliest tokens; 0 = all
-  double top_p = 1;        ///< then keep the likeliest tokens until their probabilities sum to p
+  double temperature = 1;  ///< of the softmax; 0 = greedy decoding
+  int64_t top_k = 0;       ///< sample from the k most likely tokens; 0 = all
+  double top_p = 1;        ///< then from the most likely of those, until their probabilities sum to p (nucleus sampling)
   int64_t seed = 0;
 };
 

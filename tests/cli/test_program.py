@@ -49,3 +49,20 @@ def test_a_finished_run_is_left_alone(scatterlm, tiny_config, runs):
     before = (runs / "tiny/metrics.jsonl").read_bytes()
     scatterlm("train", tiny_config, check=True)
     assert (runs / "tiny/metrics.jsonl").read_bytes() == before
+
+
+def test_a_token_without_text_ends_generation(scatterlm, tiny_config, runs):
+    """A vocabulary of padding beyond bytes and end-of-text, after one step as likely as text."""
+    scatterlm("train", tiny_config, "--set", "model.vocab_size=1000", "--set", "train.steps=1", check=True)
+    result = scatterlm("generate", runs / "tiny", "--prompt", "int", "--max-tokens", 200, "--temperature", 1, "--top-p", 1)
+    assert result.returncode == 2 and result.stdout.startswith("int") and len(result.stderr.splitlines()) == 1
+    assert "step_00000001: the model chose token " in result.stderr
+    assert "of its vocabulary of 1000, but data.tokenizer: bytes has text for 257 tokens only" in result.stderr
+
+
+def test_tokens_of_another_tokenizer_are_not_sampled(scatterlm, tiny_config, runs):
+    scatterlm("train", tiny_config, "--set", "model.vocab_size=50304", "--set", "data.eot_token=50256", "--set", "train.steps=1", check=True)
+    result = scatterlm("generate", runs / "tiny", "--prompt", "int")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "end with data.eot_token 50256, which is none of the 257 tokens of data.tokenizer: bytes" in result.stderr
+    assert "validation loss" in scatterlm("eval", runs / "tiny", check=True).stdout

@@ -74,6 +74,19 @@ TEST_CASE("comparison: the table", "[comparison]") {
   REQUIRE(text.find("  layers: ") > text.find("Not equal:"));
 }
 
+TEST_CASE("comparison: a spread too wide to conclude from is said", "[comparison]") {
+  const auto said = [](std::vector<double> first, std::vector<double> second) {
+    return comparison_text(side("configs/tiny_dense.yaml", std::move(first), 1),
+                           side("configs/tiny_moe.yaml", std::move(second), 1));
+  };
+  REQUIRE_THAT(
+      said({92, 169}, {100, 100}),
+      ContainsSubstring("\nThe ratio of tok/s was between 0.92 and 1.69 in different blocks: too wide a spread to conclude "
+                        "from. Repeat it on a quiet machine, with more --blocks (now 2).\n"));
+  for (const auto& text : {said({100, 105, 98}, {100, 100, 100}), said({100, 200, 400}, {200, 400, 800}), said({100}, {50})})
+    REQUIRE(text.find("too wide") == std::string::npos);
+}
+
 TEST_CASE("comparison: the shipped pairs differ in layers and total parameters alone", "[comparison]") {
   const std::vector<std::string> experts = {"layers", "parameters"};
   REQUIRE(unequal(kDense, kMoe) == experts);
