@@ -15,23 +15,24 @@ namespace scatterlm {
 namespace {
 
 void examine_comm(int64_t mebibytes) {
-  const auto world = find_launch_env(current_environment());
-  if (world.size == 1) fail_user("one rank has nobody to talk to; start several: scatterlm launch -n 2 doctor comm");
-  log_as_rank(world.rank);
-  const auto numerics = set_up_execution({}, world);
+  const auto launch_env = find_launch_env(current_environment());
+  if (launch_env.size == 1)
+    fail_user("a single rank has no collectives to check; start several: scatterlm launch -n 2 doctor comm");
+  log_as_rank(launch_env.rank);
+  const auto setup = set_up_execution({}, launch_env);
   const auto comm =
-      make_comm({.world = world,
-                 .device = numerics.device,
+      make_comm({.launch_env = launch_env,
+                 .device = setup.device,
                  .identity = fmt::format("program = {}\n--mib = {}\n", hash_hex(read_file("/proc/self/exe")), mebibytes)});
   const bool prints = comm->rank() == 0;
-  for (const int64_t shard : {1, 1000, 1 << 20}) check_collectives(*comm, numerics.device, shard);
+  for (const int64_t shard : {1, 1000, 1 << 20}) check_collectives(*comm, setup.device, shard);
   comm->barrier();
   if (prints) {
-    std::cout << fmt::format("{}, by {}: all values exact\n", describe(numerics), comm->transport())
+    std::cout << fmt::format("{}, by {}: all values exact\n", describe(setup), comm->transport())
               << "all_reduce by the host's clock; reduce_scatter and all_gather by that of `comm` in metrics.jsonl\n";
   }
   for (int64_t size = 1; size <= mebibytes; size *= 8) {
-    for (const auto& row : measure_bandwidth(*comm, numerics.device, size << 20)) {
+    for (const auto& row : measure_bandwidth(*comm, setup.device, size << 20)) {
       if (prints) {
         std::cout << fmt::format("{:15} {:>9} {:9.3f} ms {:8.2f} GB/s through each link\n", row.collective,
                                  format_bytes(static_cast<double>(row.bytes)), 1e3 * row.seconds, row.link_bytes_per_s / 1e9);
@@ -43,7 +44,7 @@ void examine_comm(int64_t mebibytes) {
 }  // namespace
 
 void add_doctor(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("doctor", "Find out what is wrong with a machine");
+  auto* command = app.add_subcommand("doctor", "Check what a machine needs for training");
   command->require_subcommand(1);
   command->footer("Example:\n  scatterlm launch -n 2 doctor comm");
   auto* comm = command->add_subcommand("comm", "Check that ranks reach each other, that sums are right, and how fast they are");

@@ -9,7 +9,8 @@
 namespace scatterlm {
 namespace {
 
-/// What follows launch's own options is checked here, not in every rank. False if it asks for help, which it has got then.
+/// Checks the command that the ranks shall run here, once, instead of in every rank. Returns false if it asks for help, which
+/// is printed then.
 bool check_command(std::vector<char*> argv, int64_t ranks) {
   CLI::App app;
   app.name("scatterlm");
@@ -39,14 +40,7 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
     fail_user("scatterlm launch starts train and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
               command, command);
   }
-  if (options.node_rank >= options.nodes)
-    fail_user("--node-rank: got {}, must be below --nnodes {}", options.node_rank, options.nodes);
-  if (options.nodes > 1 && (options.address.empty() || options.port == 0)) {
-    fail_user("--nnodes {} needs --master-addr and --master-port: where the launcher of node 0 waits for the others",
-              options.nodes);
-  }
-  if (!check_command(argv, options.nodes * options.ranks)) return kExitDone;
-  if (options.nodes == 1) options.address = "127.0.0.1";
+  if (!check_command(argv, options.ranks)) return kExitDone;
   options.arguments = arguments;
   return launch(options);
 }
@@ -54,23 +48,16 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
 }  // namespace
 
 void add_launch(CLI::App& app, int& exit_code) {
-  auto* command = app.add_subcommand("launch", "Start train or doctor as several ranks, one process a GPU or CPU share");
+  auto* command =
+      app.add_subcommand("launch", "Start train or doctor as several ranks of this machine, one process per GPU or CPU share");
   auto options = std::make_shared<LaunchOptions>();
-  options->address.clear();
-  command->add_option("-n,--nproc-per-node", options->ranks, "Ranks on this machine")->required()->check(in_range(1, 1024));
-  command
-      ->add_option("--max-restarts", options->max_restarts,
-                   "Start all ranks anew after a failure, at most this often; the same on each machine")
+  command->add_option("-n,--nproc-per-node", options->ranks, "Number of ranks")->required()->check(in_range(1, 1024));
+  command->add_option("--max-restarts", options->max_restarts, "Start all ranks again after a failure, at most this often")
       ->check(at_least(0));
-  command->add_option("--nnodes", options->nodes, "Machines; start this command on each")->check(in_range(1, 1 << 20));
-  command->add_option("--node-rank", options->node_rank, "Number of this machine, from 0")->check(at_least(0));
-  command->add_option("--master-addr", options->address, "Host name or address of machine 0");
-  command
-      ->add_option("--master-port", options->port,
-                   "Port at which machine 0 waits for the ranks; one machine takes any free one")
-      ->check(in_range(1, 65535));
   command->prefix_command();
-  command->footer("Example:\n  scatterlm launch -n 8 --max-restarts 3 train configs/quickstart.yaml");
+  command->footer(
+      "Example:\n  scatterlm launch -n 8 --max-restarts 3 train configs/quickstart.yaml\n"
+      "On several machines torchrun (--no-python), srun or mpirun start the ranks.");
   command->callback([&app, command, options, &exit_code] { exit_code = launch_command(app, *options, command->remaining()); });
 }
 

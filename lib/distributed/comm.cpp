@@ -43,7 +43,7 @@ CommTimes CommTimes::operator+(const CommTimes& other) const {
 std::unique_ptr<Comm> make_single_comm() { return std::make_unique<SingleComm>(); }
 
 std::unique_ptr<Comm> make_comm(const CommOptions& options) {
-  if (options.world.size == 1) return make_single_comm();
+  if (options.launch_env.size == 1) return make_single_comm();
   if (options.device.is_cpu()) return make_local_comm(options);
   return make_nccl_comm(options);
 }

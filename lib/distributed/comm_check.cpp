@@ -17,13 +17,13 @@ at::Tensor integers(int64_t rank, int64_t numel, at::TensorOptions options) {
 
 constexpr int kRounds = 9;
 
-/// Median of all rounds, by the host's clock. The result of a collective may come after its call.
+/// Median seconds of all rounds by the host's clock, each until `result` is there.
 template <class F>
 double timed(Comm& comm, const at::Tensor& result, F call) {
   std::vector<double> seconds;
   auto together = at::zeros({1}, result.options());
   for (int round = 0; round < kRounds; ++round) {
-    comm.all_reduce(together);  // a barrier on several machines lets ranks go milliseconds apart
+    comm.all_reduce(together);  // after a barrier the ranks of several machines go on milliseconds apart
     together.item();
     const auto start = std::chrono::steady_clock::now();
     call();
@@ -56,11 +56,11 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
     check("reduce_scatter in place", own_part(in_place), own_part(total));
     in_place.copy_(own);
     const CollectiveHandle first = comm.reduce_scatter(in_place, own_part(in_place)), second = comm.reduce_scatter(twice, part);
-    for (const CollectiveHandle ticket : {second, first, first}) comm.wait(ticket);
-    check("reduce_scatter beside another", own_part(in_place), own_part(total));
+    for (const CollectiveHandle handle : {second, first, first}) comm.wait(handle);
+    check("reduce_scatter while another is in flight", own_part(in_place), own_part(total));
     check("reduce_scatter", part, own_part(total + total));
     const auto gathered = comm.gather_buffer(numel, options);
-    for (const int64_t times : {1, 2}) {  // what a gather finds there is overwritten
+    for (const int64_t times : {1, 2}) {  // an all-gather overwrites what the buffer holds
       own_part(gathered).copy_(own_part(total * times));
       comm.wait(comm.all_gather(gathered));
       check("all_gather", gathered, total * times);
@@ -84,7 +84,7 @@ std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t 
   const auto add = [&](const char* collective, CommTimes::Moved CommTimes::*moved, const at::Tensor& output, const auto& call) {
     comm.take_times();
     timed(comm, output, call);
-    comm.barrier();  // or the last may not be in the times yet
+    comm.barrier();  // or the last collective may not be in the times yet
     const double mean = (comm.take_times().*moved).ms / 1e3 / kRounds;
     result.push_back({collective, 2 * numel, mean, through_link / mean});
   };

@@ -1,4 +1,4 @@
-// Whether the ranks can talk to each other, and how fast.
+// Whether collectives give right values, and how fast they are.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,20 +9,20 @@
 
 namespace scatterlm {
 
-/// Every collective in every type on integers, whose sums are exact, with `shard` elements a rank. All ranks call it; throws
-/// Error naming the collective and the type on those that got something else.
+/// Runs every collective in every type on integers, whose sums are exact, with `shard` elements per rank. All ranks must call
+/// it. Throws Error naming the collective and the type on the ranks that got wrong values.
 void check_collectives(Comm& comm, at::Device device, int64_t shard);
 
-/// Bytes of the whole tensor per second, and the share of them that passes through each rank's link: twice (n-1)/n for
-/// all-reduce, (n-1)/n for the others.
+/// How long a collective takes. The traffic of each rank's link is 2 (n-1)/n of the tensor for all-reduce and (n-1)/n for the
+/// others.
 struct Bandwidth {
   std::string collective;
-  int64_t bytes;
+  int64_t bytes;  ///< of the whole tensor
   double seconds, link_bytes_per_s;
 };
 
-/// All-reduce, reduce-scatter and all-gather of `bytes` in bf16, several rounds each: the median by the host's clock, and the
-/// mean of what CommTimes says of the other two, as it does in a step. All ranks call it.
+/// Measures all-reduce, reduce-scatter and all-gather of `bytes` in bf16, several rounds each: all-reduce as the median by the
+/// host's clock, the other two as the mean of CommTimes, as in a training step. All ranks must call it.
 std::vector<Bandwidth> measure_bandwidth(Comm& comm, at::Device device, int64_t bytes);
 
 }  // namespace scatterlm

@@ -57,40 +57,41 @@ struct Names {
 };
 
 LaunchEnv read_ranks(const Variables& variables, const Names& names) {
-  LaunchEnv world;
-  world.started_by = variables.launcher();
-  world.size = variables.number(names.size, 1, kMostRanks);
-  world.rank = variables.number(names.rank, 0, world.size - 1);
-  world.local_rank = variables.number(names.local_rank, 0, world.rank);
+  LaunchEnv env;
+  env.started_by = variables.launcher();
+  env.size = variables.number(names.size, 1, kMostRanks);
+  env.rank = variables.number(names.rank, 0, env.size - 1);
+  env.local_rank = variables.number(names.local_rank, 0, env.rank);
   // Without its number of ranks a machine has at least those up to this one; Slurm's is of the job, a step may be smaller.
-  world.local_size =
-      std::min(world.size, variables.number_or(names.local_size, world.local_rank + 1, kMostRanks, world.local_rank + 1));
-  return world;
+  env.local_size =
+      std::min(env.size, variables.number_or(names.local_size, env.local_rank + 1, kMostRanks, env.local_rank + 1));
+  return env;
 }
 
-/// Two jobs on one machine must not meet: each gets a port below those that systems give out by themselves.
+/// A port for each job, so that two jobs on one machine do not connect to each other; below the ports that systems assign by
+/// themselves.
 int64_t port_of_job(const std::string& job) { return 10000 + static_cast<int64_t>(std::hash<std::string>()(job) % 20000); }
 
 LaunchEnv from_torchrun(const Variables& variables) {
-  LaunchEnv world = read_ranks(variables, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
-  if (world.size > 1) {
-    world.address = variables.required("MASTER_ADDR");
-    world.port = variables.number("MASTER_PORT", 1, kHighestPort);
+  LaunchEnv env = read_ranks(variables, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"});
+  if (env.size > 1) {
+    env.address = variables.required("MASTER_ADDR");
+    env.port = variables.number("MASTER_PORT", 1, kHighestPort);
   }
-  world.hosted_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  world.restart = variables.number_or("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks, 0);
-  return world;
+  env.hosted_store = variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  env.restart = variables.number_or("TORCHELASTIC_RESTART_COUNT", 0, kMostRanks, 0);
+  return env;
 }
 
 LaunchEnv from_mpi(const Variables& variables, const Names& names) {
-  LaunchEnv world = read_ranks(variables, names);
+  LaunchEnv env = read_ranks(variables, names);
   if (const auto address = variables.text("MASTER_ADDR")) {
-    world.address = *address;
-  } else if (world.local_size < world.size) {
+    env.address = *address;
+  } else if (env.local_size < env.size) {
     fail_user(
         "the {} ranks are on several machines and {} does not say where rank 0 is: set MASTER_ADDR for all (Open MPI: -x "
         "MASTER_ADDR=HOST, MPICH: -genv MASTER_ADDR HOST)",
-        world.size, variables.launcher());
+        env.size, variables.launcher());
   }
   const auto job = variables.text("PMIX_NAMESPACE");
   if (!job && !variables.text("MASTER_PORT")) {
@@ -99,8 +100,8 @@ LaunchEnv from_mpi(const Variables& variables, const Names& names) {
         "MASTER_PORT 29500)",
         variables.launcher());
   }
-  world.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(job.value_or("")));
-  return world;
+  env.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(job.value_or("")));
+  return env;
 }
 
 /// Tasks of a node in Slurm's compressed list: "4,2(x3)" is 4, 2, 2, 2. None if the list is no such thing or too short.
@@ -115,18 +116,18 @@ std::optional<int64_t> tasks_of_node(const std::string& list, int64_t node) {
   return std::nullopt;
 }
 
-/// SLURM_NTASKS_PER_NODE is there only if --ntasks-per-node was given; what a step knows of its nodes counts before it.
-int64_t local_size_in_slurm(const Variables& variables, const LaunchEnv& world) {
+/// SLURM_NTASKS_PER_NODE is set only if --ntasks-per-node was given; the variables of the step count before it.
+int64_t local_size_in_slurm(const Variables& variables, const LaunchEnv& env) {
   const char* nodes = variables.text("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
-  if (variables.number_or(nodes, 1, kMostRanks, 0) == 1) return world.size;
+  if (variables.number_or(nodes, 1, kMostRanks, 0) == 1) return env.size;
   const char* name = "SLURM_STEP_TASKS_PER_NODE";
   const auto list = variables.text(name);
-  if (!list) return world.local_size;
+  if (!list) return env.local_size;
   const int64_t node = variables.number("SLURM_NODEID", 0, kMostRanks);
   const auto tasks = tasks_of_node(*list, node);
-  if (!tasks || *tasks <= world.local_rank || *tasks > world.size) {
+  if (!tasks || *tasks <= env.local_rank || *tasks > env.size) {
     fail_user("{}={} (set by srun): does not say how many tasks node {} has, task {} of it among them; unset it to do without",
-              name, *list, node, world.local_rank);
+              name, *list, node, env.local_rank);
   }
   return *tasks;
 }
@@ -134,15 +135,15 @@ int64_t local_size_in_slurm(const Variables& variables, const LaunchEnv& world) 
 LaunchEnv from_slurm(const Variables& variables) {
   // A step (srun) may have fewer tasks than the job; the batch script itself is no step.
   const bool in_step = variables.text("SLURM_STEP_NUM_TASKS").has_value();
-  LaunchEnv world = read_ranks(
+  LaunchEnv env = read_ranks(
       variables, {"SLURM_PROCID", in_step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"});
-  if (world.size == 1) return world;
-  world.local_size = local_size_in_slurm(variables, world);
+  if (env.size == 1) return env;
+  env.local_size = local_size_in_slurm(variables, env);
   const auto list = variables.text("SLURM_STEP_NODELIST");
-  world.address = variables.text("MASTER_ADDR").value_or(first_host(list ? *list : variables.required("SLURM_JOB_NODELIST")));
+  env.address = variables.text("MASTER_ADDR").value_or(first_host(list ? *list : variables.required("SLURM_JOB_NODELIST")));
   const auto job = variables.required("SLURM_JOB_ID") + "." + variables.text("SLURM_STEP_ID").value_or("");
-  world.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(job));
-  return world;
+  env.port = variables.number_or("MASTER_PORT", 1, kHighestPort, port_of_job(job));
+  return env;
 }
 
 }  // namespace

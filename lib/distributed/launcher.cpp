@@ -13,7 +13,6 @@
 
 #include "lib/distributed/rank_process.h"
 #include "lib/distributed/rendezvous.h"
-#include "lib/distributed/store_link.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/stop_signals.h"
@@ -26,11 +25,7 @@ using Clock = std::chrono::steady_clock;
 /// Long enough for the other ranks to notice a failure (a tick of their watchdogs) and to say so.
 constexpr auto kGrace = std::chrono::seconds(2);
 
-/// With several machines: for the other launchers to see their ranks end, before the store goes. After a failure one may be
-/// gone.
-constexpr auto kPatienceAtEnd = std::chrono::seconds(10), kPatienceAfterFailure = kGrace + std::chrono::seconds(1);
-
-/// Signals as a file to poll. They must be blocked before any thread starts, or that thread would take them.
+/// Signals as a file to poll. They must be blocked before any thread starts, or that thread would receive them.
 class Signals {
  public:
   Signals() {
@@ -61,17 +56,14 @@ class Group {
       : signals_(signals), trains_(options.arguments.front() == "train") {
     std::vector<std::string> arguments{"scatterlm"};
     arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-    for (int64_t local = 0; local < options.ranks; ++local) {
-      const int64_t rank = options.node_rank * options.ranks + local;
+    for (int64_t rank = 0; rank < options.ranks; ++rank) {
       ranks_.emplace_back(
           rank, arguments,
-          std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", options.nodes * options.ranks),
-                                   fmt::format("LOCAL_RANK={}", local), fmt::format("LOCAL_WORLD_SIZE={}", options.ranks),
-                                   fmt::format("MASTER_ADDR={}", options.address), fmt::format("MASTER_PORT={}", port),
-                                   "SCATTERLM_LAUNCH=1", "TORCHELASTIC_USE_AGENT_STORE=True",
-                                   fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
+          std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", options.ranks),
+                                   fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", options.ranks),
+                                   "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port), "SCATTERLM_LAUNCH=1",
+                                   "TORCHELASTIC_USE_AGENT_STORE=True", fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)});
     }
-    if (options.nodes > 1) link_.emplace(link_options(options, port, restart));
   }
 
   /// Returns when all have ended.
@@ -79,7 +71,6 @@ class Group {
     while (step()) {
     }
     for (auto& rank : ranks_) rank.relay();
-    if (link_) link_->leave(failure_ == kExitDone ? kPatienceAtEnd : kPatienceAfterFailure);
   }
 
   bool asked_to_stop() const { return !passed_on_.empty(); }
@@ -93,19 +84,6 @@ class Group {
   }
 
  private:
-  /// Ranks tell those of other machines why they end; launchers do as well, for a machine without a rank that still can.
-  static StoreLink::Options link_options(const LaunchOptions& options, int64_t port, int64_t restart) {
-    const auto name = [](int64_t node) { return fmt::format("launcher {}", node); };
-    StoreLink::Options link{.world = {.size = options.nodes * options.ranks,
-                                      .address = options.address,
-                                      .port = port,
-                                      .hosted_store = true,
-                                      .restart = restart},
-                            .name = name(options.node_rank)};
-    for (int64_t node = 1; node < options.nodes && options.node_rank == 0; ++node) link.awaited.push_back(name(node));
-    return link;
-  }
-
   /// Waits for something to happen and deals with it. False if nobody runs any more.
   bool step() {
     std::vector<pollfd> files{{signals_.fd(), POLLIN, 0}};
@@ -117,9 +95,6 @@ class Group {
       if (*signal == SIGCHLD) continue;
       passed_on_.insert(*signal);
       for (const auto& rank : ranks_) rank.send(*signal);
-    }
-    if (link_ && !kill_at_) {
-      if (const auto news = link_->heard()) follow(*news);
     }
     bool running = false;
     for (auto& rank : ranks_) {
@@ -134,33 +109,23 @@ class Group {
     return running;
   }
 
-  /// Another machine ends the run: the ranks here do so as well, or are stopped.
-  void follow(const std::string& news) {
-    news_ = "; the run had ended: " + news;
-    failure_ = kExitPeer;
-    kill_at_ = Clock::now() + kGrace;
-  }
-
   void note_end(RankProcess& rank) {
     rank.relay();
     const int status = rank.status();
     if (status == kExitDone || status == kExitRestart || stopped_at_start_) return;
-    if (trains_ && passed_on_.contains(-status)) {  // its handlers were not there yet
+    if (trains_ && passed_on_.contains(-status)) {  // the rank had not installed its signal handlers yet
       log_info("asked to stop while the ranks were starting; the same command goes on");
       stopped_at_start_ = true;
       kill_at_ = Clock::now();
-      if (link_) link_->tell(fmt::format("rank {} was asked to stop before it had started", rank.rank()));
       return;
     }
     const bool killed_here = killed_.contains(rank.rank());
     if (!kill_at_) kill_at_ = Clock::now() + kGrace;
-    const auto how = status > 0 ? fmt::format("failed with exit code {}", status)
-                                : fmt::format("was ended by a signal: {}", strsignal(-status));
-    if (status < 0)
-      log_error(killed_here ? fmt::format("rank {} did not end by itself: killed{}", rank.rank(), news_)
-                            : fmt::format("rank {} {}", rank.rank(), how));
-    if (link_ && !killed_here && status != kExitPeer) link_->tell(fmt::format("rank {} {}", rank.rank(), how));
-    // What others say of a rank that failed counts less than what it says itself.
+    if (status < 0) {
+      log_error(killed_here ? fmt::format("rank {} did not end by itself: killed", rank.rank())
+                            : fmt::format("rank {} was ended by a signal: {}", rank.rank(), strsignal(-status)));
+    }
+    // The exit code of the rank that failed counts before those of ranks that ended because of it.
     if (!killed_here && (failure_ == kExitDone || failure_ == kExitPeer)) failure_ = status < 0 ? kExitFailure : status;
   }
 
@@ -170,24 +135,20 @@ class Group {
   bool trains_, stopped_at_start_ = false;
   std::set<int> passed_on_;  ///< signals
   std::optional<Clock::time_point> kill_at_;
-  std::set<int64_t> killed_;       ///< ranks that did not end by themselves
-  std::optional<StoreLink> link_;  ///< to the launchers and ranks of other machines
-  std::string news_;
+  std::set<int64_t> killed_;  ///< ranks that did not end by themselves
 };
 
 }  // namespace
 
 int launch(const LaunchOptions& options) {
   Signals signals;
-  std::optional<StoreServer> store;
-  if (options.node_rank == 0) store.emplace(options.port, options.nodes * options.ranks);
-  const int64_t port = store ? store->port() : options.port;
+  const StoreServer store;
   for (int64_t restart = 0;; ++restart) {
-    Group group(options, port, restart, signals);
+    Group group(options, store.port(), restart, signals);
     group.run();
     const int code = group.exit_code();
-    const bool worth_it = code != kExitDone && code != kExitRestart && code != kExitUser && !group.asked_to_stop();
-    if (!worth_it || restart == options.max_restarts) return code;
+    const bool may_succeed = code != kExitDone && code != kExitRestart && code != kExitUser && !group.asked_to_stop();
+    if (!may_succeed || restart == options.max_restarts) return code;
     log_warning(fmt::format("restart {} of {}", restart + 1, options.max_restarts));
   }
 }

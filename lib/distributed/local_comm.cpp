@@ -28,14 +28,14 @@ void sum(T* out, const std::vector<const T*>& parts, int64_t count) {
   }
 }
 
-/// Elements of one type, in pieces that fit into a slot.
+/// A range of elements that fits into a slot.
 struct Piece {
   int64_t begin, count;
 };
 
 class LocalComm final : public Comm {
  public:
-  explicit LocalComm(const CommOptions& options) : rank_(options.world.rank), world_(options.world.size) {
+  explicit LocalComm(const CommOptions& options) : rank_(options.launch_env.rank), world_(options.launch_env.size) {
     Rendezvous rendezvous(options);
     rendezvous.compare_identities();
     const auto machines = number_machines(rendezvous.collect("machine", machine_id()));
@@ -43,15 +43,15 @@ class LocalComm final : public Comm {
       fail_user("the {} ranks are on {} machines, and CPU ranks work on one alone: start them all on one, or use GPUs", world_,
                 count);
     }
-    board_.emplace(options, rendezvous, machines, static_cast<size_t>(2 * world_ * kSlotBytes));
-    board_->watchdog().started();
+    status_.emplace(options, rendezvous, machines, static_cast<size_t>(2 * world_ * kSlotBytes));
+    status_->watchdog().started();
   }
 
   int64_t rank() const override { return rank_; }
   int64_t world() const override { return world_; }
   std::string transport() const override { return "shared memory"; }
-  void set_step(int64_t step) override { board_->watchdog().set_step(step); }
-  void tell_failure() override { board_->watchdog().tell_failure(); }
+  void set_step(int64_t step) override { status_->watchdog().set_step(step); }
+  void tell_failure() override { status_->watchdog().tell_failure(); }
   CommTimes take_times() override { return std::exchange(times_, {}); }
   void wait(CollectiveHandle) override {}
 
@@ -82,7 +82,7 @@ class LocalComm final : public Comm {
     });
   }
 
-  void background_barrier(std::stop_token stop) override { board_->meet_in_background(stop); }
+  void background_barrier(std::stop_token stop) override { status_->background_barrier(stop); }
 
   bool any(bool yes) override {
     auto flag = at::full({1}, static_cast<int64_t>(yes), at::kLong);
@@ -127,15 +127,15 @@ class LocalComm final : public Comm {
     if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));  // an empty tensor has no memory
   }
 
-  /// Slots alternate: who writes the next one knows by then that all have read the one before.
-  std::byte* slot(int64_t rank) { return board_->extra() + (2 * rank + board_->meetings() % 2) * kSlotBytes; }
+  /// Each rank has two slots, which alternate from barrier to barrier: a rank that writes one knows that all have read it.
+  std::byte* slot(int64_t rank) { return status_->extra() + (2 * rank + status_->barriers() % 2) * kSlotBytes; }
 
   /// Calls body with the tensor's data as its type.
   template <class F>
   void collective(const Call& call, const at::Tensor& tensor, F body) {
     if (!tensor.is_contiguous() || !tensor.is_cpu()) fail("[{}] needs a contiguous tensor on the CPU", describe(call));
     const auto start = std::chrono::steady_clock::now();
-    const uint32_t number = board_->watchdog().enter(call);
+    const uint32_t number = status_->watchdog().enter(call);
     switch (tensor.scalar_type()) {
       case at::kFloat: body(tensor.mutable_data_ptr<float>()); break;
       case at::kBFloat16: body(tensor.mutable_data_ptr<at::BFloat16>()); break;
@@ -143,13 +143,14 @@ class LocalComm final : public Comm {
       case at::kLong: body(tensor.mutable_data_ptr<int64_t>()); break;
       default: fail("[{}] takes float32, bfloat16, float64 and int64", describe(call));
     }
-    board_->watchdog().leave(number);
+    status_->watchdog().leave(number);
     const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     times_.exposed_ms += ms;
     add_moved(times_, call, world_, ms);
   }
 
-  /// Piece by piece: write the own slot, meet, read all slots. At least one meeting, at which the calls are compared.
+  /// For each piece: write the own slot, wait at a barrier, read all slots. There is at least one barrier, and after the first
+  /// the calls are compared.
   template <class T, class Write, class Read>
   void exchange(int64_t count, int64_t room, Write write, Read read) {
     int64_t begin = 0;
@@ -158,15 +159,15 @@ class LocalComm final : public Comm {
       write(piece, reinterpret_cast<T*>(slot(rank_)));
       std::vector<const T*> slots;
       for (int64_t r = 0; r < world_; ++r) slots.push_back(reinterpret_cast<const T*>(slot(r)));
-      board_->meet();
-      if (begin == 0) board_->watchdog().compare_calls();
+      status_->barrier();
+      if (begin == 0) status_->watchdog().compare_calls();
       read(piece, slots);
       begin += piece.count;
     } while (begin < count);
   }
 
   int64_t rank_, world_;
-  std::optional<SharedRankStatus> board_;
+  std::optional<SharedRankStatus> status_;
   CommTimes times_;
 };
 

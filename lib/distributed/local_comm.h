@@ -3,8 +3,9 @@
 
 namespace scatterlm {
 
-/// Ranks that are CPU processes of one machine: each copies its part into shared memory, and reads those of the others in rank
-/// order, so that sums repeat their bits and are the same on every rank. For laptops and tests.
+/// Comm for ranks that are CPU processes of one machine. Each copies its part into shared memory and reads the parts of all in
+/// order of rank, so that sums have the same bits on every rank and in every run. For laptops and tests. Throws Error (exit
+/// code 2) if the ranks are on several machines.
 std::unique_ptr<Comm> make_local_comm(const CommOptions& options);
 
 }  // namespace scatterlm

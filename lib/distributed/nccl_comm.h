@@ -3,8 +3,9 @@
 
 namespace scatterlm {
 
-/// Ranks that have a GPU each, of one machine or several, over NCCL: collectives run on streams of their own, beside the
-/// computation. What NCCL does under failures, and who ends the process: CONTRIBUTING.md, "Ranks".
+/// Comm for ranks that have a GPU each, on one machine or several, over NCCL. Collectives run on streams of their own,
+/// asynchronously to the computation. How failures end the process: CONTRIBUTING.md, "Ranks". Throws Error (exit code 2) in a
+/// build without CUDA.
 std::unique_ptr<Comm> make_nccl_comm(const CommOptions& options);
 
 }  // namespace scatterlm

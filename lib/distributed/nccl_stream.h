@@ -15,8 +15,8 @@ namespace scatterlm {
 inline void check(ncclResult_t result, const char* what) {
   if (result == ncclSuccess) return;
   const auto reason = first_line(ncclGetLastError(nullptr));
-  // Between machines NCCL sees a broken connection before this rank has heard whose process is gone. The watchdog, which then
-  // says so and ends the process, gets the time.
+  // Between machines NCCL sees a broken connection before this rank knows whose process is gone. The watchdog, which names it
+  // and ends the process, gets the time.
   std::this_thread::sleep_for(std::chrono::seconds(2));
   fail("[{}] {}: {}", what, ncclGetErrorString(result), reason);
 }
@@ -34,6 +34,7 @@ inline ncclDataType_t type_of(const at::Tensor& tensor) {
   }
 }
 
+/// A CUDA event with a timestamp.
 class Event {
  public:
   Event() { check(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -42,8 +43,8 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// What is put into the stream from now on runs after what was recorded.
-  void hold(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
+  /// What is enqueued into the stream from now on runs after what was recorded.
+  void block(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   void synchronize() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   cudaError_t query() const { return cudaEventQuery(event_); }
   double ms_since(const Event& start) const {
@@ -56,7 +57,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Collectives of one lane run in order, those of two side by side. Their blocks go before those of waiting computations.
+/// A communicator and the stream that it works on: collectives of one NcclStream run in order, those of two run concurrently.
+/// The stream has the greatest priority, so that its blocks are scheduled before those of computations.
 struct NcclStream {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
@@ -70,6 +72,7 @@ struct NcclStream {
   NcclStream(const NcclStream&) = delete;
   NcclStream& operator=(const NcclStream&) = delete;
 
+  /// Destroys the communicator. Returns whether that went well.
   bool finish() { return ncclCommFinalize(comm) == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess; }
 };
 

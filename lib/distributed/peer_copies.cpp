@@ -6,9 +6,11 @@
 #include <cudaTypedefs.h>
 #include <nccl_device.h>
 
+#include <thread>
 #include <utility>
 
 #include "lib/distributed/nccl_stream.h"
+#include "lib/distributed/trial_exchange.h"
 #include "lib/distributed/window_addresses.h"
 #include "lib/util/error.h"
 #include "lib/util/memory.h"
@@ -16,8 +18,11 @@
 namespace scatterlm {
 namespace {
 
-/// From here on the ranks meet after each copy. Otherwise one falls behind, two write to the same GPU, and all take longer.
+/// From this size on there is a barrier after each copy. Otherwise one rank falls behind, two write to the same GPU, and all
+/// take longer.
 constexpr int64_t kLong = 4 << 20;
+
+using Flag = uint32_t;
 
 /// The driver's function, found at run time: a program that never sees a GPU needs no libcuda.
 PFN_cuStreamBatchMemOp_v11070 memory_operations() {
@@ -32,9 +37,18 @@ PFN_cuStreamBatchMemOp_v11070 memory_operations() {
   return function;
 }
 
-/// Where NCCL cannot share memory it answers with a window that only this process has, in the memory of the host; and it may
-/// take ranks for several machines, by names of their own, that are one for us.
-bool is_shared(ncclWindow_t window, ncclComm_t comm, int64_t world) {
+/// A wait for a flag that also waits for the data that peers wrote before it, where the device has such a wait.
+unsigned wait_flags() {
+  int device = 0, can_flush = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&can_flush, cudaDevAttrCanFlushRemoteWrites, device), "cudaDeviceGetAttribute");
+  return static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ) |
+         (can_flush != 0 ? static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH) : 0U);
+}
+
+/// Where NCCL cannot share memory it returns a window in host memory that only this process has. It may also count as several
+/// machines what is one for topology.h.
+bool is_shared_window(ncclWindow_t window, ncclComm_t comm, int64_t world) {
   if (!window) return false;
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, window), "cudaPointerGetAttributes");
@@ -44,7 +58,12 @@ bool is_shared(ncclWindow_t window, ncclComm_t comm, int64_t world) {
 }  // namespace
 
 PeerCopies::PeerCopies(int64_t rank, int64_t world, ncclComm_t comm, cudaStream_t stream)
-    : rank_(rank), world_(world), comm_(comm), stream_(stream), board_(allocate(world * static_cast<int64_t>(sizeof(met_)))) {}
+    : rank_(rank),
+      world_(world),
+      comm_(comm),
+      stream_(stream),
+      wait_flags_(wait_flags()),
+      flags_(allocate((1 + TrialExchange::kRounds) * world * static_cast<int64_t>(sizeof(Flag)))) {}
 
 void* PeerCopies::allocate(int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
@@ -60,7 +79,7 @@ void* PeerCopies::allocate(int64_t bytes) {
   // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: CONTRIBUTING.md, "Copy engines".
   Buffer buffer{.bytes = bytes};
   check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_DEFAULT), "ncclCommWindowRegister");
-  if (is_shared(buffer.window, comm_, world_)) {
+  if (is_shared_window(buffer.window, comm_, world_)) {
     const auto on_gpu = at::empty({world_}, at::TensorOptions().dtype(at::kLong).device(at::kCUDA));
     check(window_addresses(buffer.window, static_cast<int>(world_), on_gpu.mutable_data_ptr<int64_t>(), stream_),
           "window_addresses");
@@ -83,40 +102,112 @@ void PeerCopies::free_all() {
   while (!buffers_.empty()) free(buffers_.begin()->first);
 }
 
-/// At each step no two ranks have the same one.
+/// Calls visit with each other rank, in an order in which no two ranks visit the same one at the same step.
 template <class F>
 void PeerCopies::for_others(F visit) const {
   for (int64_t step = 1; step < world_; ++step) visit((rank_ + step) % world_);
 }
 
-void PeerCopies::meet() {
-  ++met_;
+void PeerCopies::stream_barrier() {
+  ++barriers_;
   std::vector<CUstreamBatchMemOpParams> operations;
-  const auto add = [&](CUstreamBatchMemOpType type, int64_t on, int64_t of) {
+  const auto add = [&](CUstreamBatchMemOpType type, unsigned flags, int64_t on, int64_t of) {
     auto& operation = operations.emplace_back();
     operation.operation = type;
-    auto& fields = operation.waitValue;  // the same as of writeValue
-    fields.address = reinterpret_cast<CUdeviceptr>(buffers_.at(board_).of_ranks[static_cast<size_t>(on)]) +
-                     static_cast<CUdeviceptr>(of) * sizeof(met_);
-    fields.value = met_;
+    auto& fields = operation.waitValue;  // has the same layout as writeValue
+    fields.address = reinterpret_cast<CUdeviceptr>(buffers_.at(flags_).of_ranks[static_cast<size_t>(on)]) +
+                     static_cast<CUdeviceptr>(of) * sizeof(Flag);
+    fields.value = barriers_;
+    fields.flags = flags;
   };
-  // What the stream did before is visible to all before the number is; a wait ends at this number or a later one.
-  for_others([&](int64_t r) { add(CU_STREAM_MEM_OP_WRITE_VALUE_32, r, rank_); });
-  for_others([&](int64_t r) { add(CU_STREAM_MEM_OP_WAIT_VALUE_32, rank_, r); });
+  // What the stream did before is visible to all before the flag is; a wait ends at this number or a later one.
+  for_others([&](int64_t r) { add(CU_STREAM_MEM_OP_WRITE_VALUE_32, CU_STREAM_WRITE_VALUE_DEFAULT, r, rank_); });
+  for_others([&](int64_t r) { add(CU_STREAM_MEM_OP_WAIT_VALUE_32, wait_flags_, rank_, r); });
   const auto result = memory_operations()(stream_, static_cast<unsigned>(operations.size()), operations.data(), 0);
   if (result != CUDA_SUCCESS) fail("[cuStreamBatchMemOp] error {} of the driver", static_cast<int>(result));
 }
 
-/// To each of the others; places(r) says where to and where from.
+/// Copies a value to each other rank, and lets the flags of a stream_barrier() announce it. Each round has values of its own
+/// behind the flags: a rank may read those of one round while others already write the next.
+class PeerCopies::Trial final : public TrialExchange {
+ public:
+  explicit Trial(PeerCopies& copies) : copies_(copies) {
+    const auto options = at::TensorOptions().dtype(at::kInt);
+    received_ = at::zeros({kRounds, copies.world_}, options.pinned_memory(true));
+    auto values = at::zeros({kRounds, copies.world_}, options);
+    for (int round = 0; round < kRounds; ++round) {
+      for (int64_t to = 0; to < copies.world_; ++to)
+        values[round][to] = static_cast<int32_t>(trial_value(round, copies.rank_, to));
+    }
+    values_ = values.to(at::kCUDA);
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
+
+  void start(int round) override {
+    const auto copy = [&](void* to, const void* from, int64_t count) {
+      check(cudaMemcpyAsync(to, from, static_cast<size_t>(count) * sizeof(Flag), cudaMemcpyDefault, copies_.stream_),
+            "cudaMemcpyAsync");
+    };
+    copies_.for_others([&](int64_t r) { copy(place(r, round) + copies_.rank_, values_[round][r].const_data_ptr(), 1); });
+    copies_.stream_barrier();
+    copy(received_[round].mutable_data_ptr(), place(copies_.rank_, round), copies_.world_);
+  }
+
+  bool is_done() override {
+    const auto state = cudaStreamQuery(copies_.stream_);
+    if (state == cudaErrorNotReady) return false;
+    check(state, "cudaStreamQuery");
+    return true;
+  }
+
+  std::vector<uint32_t> received(int round) override {
+    const auto* values = received_[round].const_data_ptr<int32_t>();
+    return {values, values + copies_.world_};
+  }
+
+  /// Writes the awaited flags itself, from another stream.
+  void cancel() override {
+    constexpr int kLaterThanAny = 0x7f;  // in each byte
+    cudaStream_t other = nullptr;
+    check(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaMemsetAsync(const_cast<void*>(copies_.flags_), kLaterThanAny, static_cast<size_t>(copies_.world_) * sizeof(Flag),
+                          other),
+          "cudaMemsetAsync");
+    check(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+    check(cudaStreamDestroy(other), "cudaStreamDestroy");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!is_done()) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail("[cuStreamBatchMemOp] a wait does not end though its flag is there");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+ private:
+  Flag* place(int64_t rank, int round) const {
+    auto* flags = reinterpret_cast<Flag*>(copies_.buffers_.at(copies_.flags_).of_ranks[static_cast<size_t>(rank)]);
+    return flags + (1 + round) * copies_.world_;
+  }
+
+  PeerCopies& copies_;
+  at::Tensor values_, received_;  ///< int32 [kRounds, ranks]: for each rank, on the GPU; from each rank, in pinned memory
+};
+
+std::string PeerCopies::try_exchange(std::chrono::duration<double> timeout) {
+  Trial trial(*this);
+  return scatterlm::try_exchange(trial, rank_, world_, timeout);
+}
+
+/// Copies to each other rank r; places(r) gives destination and source.
 template <class F>
 void PeerCopies::send(int64_t bytes, F places) {
   for_others([&](int64_t r) {
     const std::pair<char*, const char*> place = places(r);
     check(cudaMemcpyAsync(place.first, place.second, static_cast<size_t>(bytes), cudaMemcpyDefault, stream_),
           "cudaMemcpyAsync");
-    if (bytes >= kLong) meet();
+    if (bytes >= kLong) stream_barrier();
   });
-  if (bytes < kLong) meet();
+  if (bytes < kLong) stream_barrier();
 }
 
 void PeerCopies::gather(const void* full, int64_t bytes) {

@@ -7,12 +7,12 @@
 
 namespace scatterlm {
 
-/// A rank as seen by its launcher: a child process, and pipes from which its lines are passed on.
+/// A rank as its launcher sees it: a child process, and pipes from which its output is passed on line by line.
 class RankProcess {
  public:
-  /// Runs this program again. Environment entries ("NAME=value") come before those that this process has.
+  /// Starts this program as a child. The environment entries ("NAME=value") override those of this process.
   RankProcess(int64_t rank, const std::vector<std::string>& arguments, const std::vector<std::string>& environment);
-  /// Kills what still runs.
+  /// Kills the process if it still runs.
   ~RankProcess();
   RankProcess(RankProcess&&) noexcept;
   RankProcess& operator=(RankProcess&&) = delete;
@@ -20,21 +20,21 @@ class RankProcess {
   int64_t rank() const { return rank_; }
   bool running() const { return pid_ > 0; }
   void send(int signal) const;
-  /// Notices the end of the process. Returns true once, when it has ended.
+  /// Returns true once, when the process has ended.
   bool has_ended();
-  /// Valid afterwards: its exit code, or minus the number of the signal that killed it.
+  /// Its exit code, or minus the number of the signal that killed it. Valid once has_ended() has returned true.
   int status() const { return status_; }
 
-  /// Passes on what has arrived, line by line.
+  /// Prints the lines that have arrived since the last call.
   void relay();
-  /// Files to poll for something to relay; closed ones are -1.
+  /// File descriptors to poll for output; -1 once closed.
   std::vector<int> pipes() const { return {out_.fd, err_.fd}; }
 
  private:
   struct Stream {
     int fd = -1;
     std::FILE* to = nullptr;
-    std::string line = {};  ///< as far as it has arrived
+    std::string line = {};  ///< the part of a line that has arrived
   };
   void relay(Stream& stream) const;
   void print(Stream& stream, std::string_view line) const;

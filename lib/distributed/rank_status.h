@@ -1,5 +1,4 @@
-// What ranks know of each other: a table in the memory of each machine, one row a rank. Ranks of the machine write their own
-// rows; those of other machines are copies that a bridge refreshes.
+// What the ranks of one machine know of each other: a table in shared memory with one row per rank, which that rank writes.
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -24,35 +23,39 @@ struct Call {
 
 std::string describe(const Call& call);  ///< "all_reduce of 128 float32"
 
-/// The n-th call of a rank, from 1.
+/// The n-th call of a rank; n begins at 1.
 struct NumberedCall {
   uint32_t number = 0;
   Call call;
-  uint64_t chain = 0;  ///< a hash of this call and all before it: equal only if all were
+  uint64_t chain = 0;  ///< hash of this call and all calls before it: equal on two ranks only if all their calls were
 
+  /// The next call of the same rank.
   NumberedCall next(const Call& call) const;
 };
 
-/// A row keeps this many calls. No rank of a machine is ever that many ahead of another; copies may be further behind.
+/// A row keeps this many calls. No rank is ever that many calls ahead of another.
 inline constexpr uint32_t kCalls = 1024;
 
+/// One row of the table. Only the rank that it describes writes it.
 struct RankStatus {
+  std::atomic<int64_t> rank;  ///< its number among the ranks of all machines
   std::atomic<int32_t> pid;
-  std::atomic<uint64_t> heartbeat;  ///< CLOCK_MONOTONIC of this machine, ns: the last tick of the rank's watchdog
-  std::atomic<int64_t> step;
-  std::atomic<uint32_t> called, done;  ///< collectives that it entered and left
-  std::atomic<uint32_t> arrived;       ///< at meeting points
-  std::atomic<uint32_t> beside;        ///< at those of another thread
-  std::atomic<bool> finished;          ///< it needs the others no more
+  std::atomic<uint64_t> heartbeat;            ///< CLOCK_MONOTONIC in ns when the rank's watchdog last ran
+  std::atomic<int64_t> step;                  ///< training step, from 1; 0 before the first
+  std::atomic<uint32_t> called, done;         ///< collectives that the rank has entered, and that have ended on it
+  std::atomic<uint32_t> barriers;             ///< barriers that its main thread has reached
+  std::atomic<uint32_t> background_barriers;  ///< barriers that its checkpoint thread has reached
+  std::atomic<bool> finished;                 ///< it has ended well and takes part in nothing any more
 
+  /// Stores a call, in place of the one kCalls before it.
   void keep(const NumberedCall& call);
-  /// None if the row does not have it, or not any more.
+  /// The call of this number, or nothing if the row does not hold it yet, or not any more.
   std::optional<NumberedCall> find(uint32_t number) const;
 
-  /// Seconds since its last heartbeat.
+  /// Seconds since the last heartbeat.
   double age_s() const;
-  /// Without a heartbeat for a second, which a busy machine delays by tenths. A rank that needs the others no more has none
-  /// either.
+  /// Whether the process is stopped: no heartbeat for a second (a busy machine delays one by tenths). Never of a rank that has
+  /// finished.
   bool is_stopped() const { return !finished && age_s() > 1; }
 
  private:
@@ -63,21 +66,22 @@ struct RankStatus {
   std::array<Place, kCalls> calls_;  ///< number n has the place n % kCalls
 };
 
-/// Memory of zeros is a board on which nothing has happened.
+/// The table of one machine. Zero-filled memory is a table in which nothing has happened yet.
 struct RankStatusTable {
-  std::atomic<bool> claimed;      ///< a rank is going to say why the run ends
-  std::atomic<bool> ended;        ///< it has said so: the others follow
-  std::atomic<uint32_t> carried;  ///< how often the store has answered who carries rows
-  RankStatus first_row;           ///< as many as there are ranks
+  std::atomic<bool> reporter_chosen;                 ///< one rank of this machine says why the run ends
+  std::atomic<bool> aborted;                         ///< it has said so: the other ranks end silently
+  std::atomic<uint32_t> barriers_passed;             ///< barriers that all machines have reached, of main threads
+  std::atomic<uint32_t> background_barriers_passed;  ///< likewise, of checkpoint threads
+  RankStatus first_row;                              ///< the rows of the machine's other ranks follow, in order of rank
 
-  static size_t bytes(int64_t world) { return sizeof(RankStatusTable) + sizeof(RankStatus) * static_cast<size_t>(world - 1); }
-  std::span<RankStatus> rows(int64_t world) { return {&first_row, static_cast<size_t>(world)}; }
+  static size_t bytes(int64_t ranks) { return sizeof(RankStatusTable) + sizeof(RankStatus) * static_cast<size_t>(ranks - 1); }
+  std::span<RankStatus> rows(int64_t ranks) { return {&first_row, static_cast<size_t>(ranks)}; }
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-uint64_t now_ns();  ///< CLOCK_MONOTONIC
+uint64_t now_ns();  ///< CLOCK_MONOTONIC in ns
 
-/// Step, collective and heartbeat of every rank, in one line.
+/// Step, collective and age of the heartbeat of every rank of the machine, in one line.
 std::string state_of_ranks(std::span<const RankStatus> rows);
 
 }  // namespace scatterlm

@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "lib/distributed/topology.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
@@ -32,24 +32,24 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
   return {x, y};
 }
 
-/// Before keys of one start of a group.
+/// Of the keys of one start of all ranks: those started again share the launcher's store with their predecessors.
 std::string prefix_of_start(int64_t restart) { return fmt::format("scatterlm/{}", restart); }
 const char* const kSize = "size";
 
-/// A name may become known while machines start.
+/// Returns when the host's name can be resolved: a name may become known only while machines start.
 void await_name(const std::string& host, double timeout_s) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   addrinfo* found = nullptr;
   while (const int error = getaddrinfo(host.c_str(), nullptr, nullptr, &found)) {
     if (std::chrono::steady_clock::now() >= give_up)
-      fail_user("{}, where the ranks are to meet (--master-addr, MASTER_ADDR): {}", host, gai_strerror(error));
+      fail_user("{}, where the ranks are to meet (MASTER_ADDR): {}", host, gai_strerror(error));
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
   freeaddrinfo(found);
 }
 
-/// Ends the process with a message unless it is destroyed in time. The store's own timeout does not help when its keeper is
-/// stopped: after it the client waits, without any, for the keeper to confirm that it has given up.
+/// Ends the process with a message unless it is destroyed in time. The store's own timeout does not help when the process that
+/// keeps it is stopped: after that timeout the client waits, without one, for the server to confirm that it has given up.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string message)
@@ -67,18 +67,31 @@ class Deadline {
   std::jthread thread_;
 };
 
+/// A connection to the store, with the keys of this start of the ranks. With `serve` this process keeps the store. Throws c10's
+/// exceptions.
+c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnv& env, double timeout_s, bool serve) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(env.port);
+  options.isServer = serve;
+  options.waitWorkers = false;
+  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+  const auto prefix = [](const auto& name, const auto& store) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
+  // Ranks that expect another number of ranks share no keys with these.
+  return prefix(fmt::format("{} ranks", env.size),
+                prefix(prefix_of_start(env.restart), c10::make_intrusive<c10d::TCPStore>(env.address, options)));
+}
+
 }  // namespace
 
-StoreServer::StoreServer(int64_t port, int64_t ranks) {
+StoreServer::StoreServer() {
   c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(port);
+  options.port = 0;
   options.isServer = true;
   options.waitWorkers = false;
   try {
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-    claim(*store_, prefix_of_start(0) + "/" + kSize, std::to_string(ranks));  // before ranks of an earlier try that still wait
   } catch (const std::exception& error) {
-    fail_user("the ranks cannot meet at port {}: {}; give another --master-port", port, first_line(error.what()));
+    fail("no port for the ranks to meet at: {}", first_line(error.what()));
   }
 }
 
@@ -86,88 +99,83 @@ StoreServer::~StoreServer() = default;
 
 int64_t StoreServer::port() const { return store_->getPort(); }
 
-c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnv& world, double timeout_s, bool serve) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(world.port);
-  options.isServer = serve;
-  options.waitWorkers = false;
-  options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
-  const auto prefix = [](const auto& name, const auto& store) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
-  // A group that was started anew shares the launcher's store with its predecessor. Nobody hears those who think that the
-  // world has another size.
-  return prefix(fmt::format("{} ranks", world.size),
-                prefix(prefix_of_start(world.restart), c10::make_intrusive<c10d::TCPStore>(world.address, options)));
-}
-
 std::string claim(c10d::Store& store, const std::string& key, const std::string& own) {
   const auto holder = store.compareSet(key, std::vector<uint8_t>{}, {own.begin(), own.end()});
   return {holder.begin(), holder.end()};
 }
 
-std::string store_keeper(const LaunchEnv& world) {
-  return fmt::format("{} at {}:{}", world.hosted_store ? "the launcher" : "rank 0", world.address, world.port);
+std::string store_owner(const LaunchEnv& env) {
+  return fmt::format("{} at {}:{}", env.hosted_store ? "the launcher" : "rank 0", env.address, env.port);
 }
 
 template <class F>
 auto Rendezvous::ask(const std::string& what, F call) const {
-  constexpr double kSpare_s = 2;  // the store's own timeout comes first where it can
+  constexpr double kSpare_s = 2;  // so that the store's own timeout comes first where it can
   const Deadline deadline(
       std::chrono::duration<double>(options_.start_timeout_s + kSpare_s),
       fmt::format(
           "{} does not answer within {:g} s (parallel.start_timeout_s, and {:g}) while the ranks are starting (asked for "
           "'{}'): it is stopped, or the network is down",
-          store_keeper(options_.world), options_.start_timeout_s + kSpare_s, kSpare_s, what));
+          store_owner(options_.launch_env), options_.start_timeout_s + kSpare_s, kSpare_s, what));
   return call();
 }
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
-  const LaunchEnv& world = options.world;
-  ask("address", [&] { await_name(world.address, options.start_timeout_s); });
+  const LaunchEnv& env = options.launch_env;
+  ask("address", [&] { await_name(env.address, options.start_timeout_s); });
   try {
-    ask("connection", [&] { store_ = connect_store(world, options.start_timeout_s, keeps_store(world)); });
+    ask("connection", [&] { store_ = connect_store(env, options.start_timeout_s, keeps_store(env)); });
   } catch (const std::exception& error) {
-    if (keeps_store(world)) {
-      fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", world.port,
+    if (keeps_store(env)) {
+      fail_user("rank 0 cannot wait for the others at port {}: {}; set another MASTER_PORT", env.port,
                 first_line(error.what()));
     }
-    fail("rank {} of {} (started by {}) does not reach {} within {:g} s (parallel.start_timeout_s): {}", world.rank, world.size,
-         world.started_by, store_keeper(world), options.start_timeout_s, first_line(error.what()));
+    fail("rank {} of {} (started by {}) does not reach {} within {:g} s (parallel.start_timeout_s): {}", env.rank, env.size,
+         env.started_by, store_owner(env), options.start_timeout_s, first_line(error.what()));
   }
-  ask("place", [this] { take_place(); });
+  ask("rank", [this] { claim_rank(); });
 }
 
-void Rendezvous::take_place() {
-  const LaunchEnv& world = options_.world;
-  constexpr auto kWayOut = "start all ranks of a job alike, and another job with another --master-port or MASTER_PORT";
+void Rendezvous::claim_rank() {
+  const LaunchEnv& env = options_.launch_env;
+  constexpr auto kWayOut = "start all ranks of a job alike, and another job with another MASTER_PORT";
   const auto of_all_sizes = static_cast<c10d::PrefixStore&>(*store_).getUnderlyingStore();
-  const auto size = claim(*of_all_sizes, kSize, std::to_string(world.size));
-  if (size != std::to_string(world.size)) {
-    fail_user("rank {} is of {} ranks, those that meet at {}:{} are {}; {}", world.rank, world.size, world.address, world.port,
-              size, kWayOut);
+  const auto size = claim(*of_all_sizes, kSize, std::to_string(env.size));
+  if (size != std::to_string(env.size)) {
+    fail_user("rank {} is of {} ranks, those that meet at {}:{} are {}; {}", env.rank, env.size, env.address, env.port, size,
+              kWayOut);
   }
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
-  const auto own = fmt::format("process {} of {}, since {:%F %T} UTC", getpid(), host.data(), now);
-  const auto holder = claim(*store_, keys("place")[static_cast<size_t>(world.rank)], own);
-  if (holder != own) fail_user("{}:{} has a rank {} already, {}; {}", world.address, world.port, world.rank, holder, kWayOut);
+  const auto own = fmt::format("process {} of {}, since {:%F %T} UTC", getpid(), host_name(), now);
+  const auto holder = claim(*store_, keys("process")[static_cast<size_t>(env.rank)], own);
+  if (holder != own) fail_user("{}:{} has a rank {} already, {}; {}", env.address, env.port, env.rank, holder, kWayOut);
 }
 
 Rendezvous::~Rendezvous() {
-  constexpr auto kPatience = std::chrono::seconds(1);  // after a failure some may never have come
+  constexpr auto kTimeout = std::chrono::seconds(1);  // after a failure some may never have come
   try {
-    store_->set(keys("left")[static_cast<size_t>(options_.world.rank)], "");
-    if (keeps_store(options_.world)) store_->wait(keys("left"), kPatience);
+    store_->set(keys("left")[static_cast<size_t>(options_.launch_env.rank)], "");
+    if (keeps_store(options_.launch_env)) store_->wait(keys("left"), kTimeout);
   } catch (const std::exception&) {
-    // Who is not here any more needs nothing.
+    // A rank that is gone needs nothing.
   }
 }
 
-std::shared_ptr<void> Rendezvous::store() const { return std::make_shared<c10::intrusive_ptr<c10d::Store>>(store_); }
+c10::intrusive_ptr<c10d::Store> Rendezvous::store() const { return store_; }
+
+c10::intrusive_ptr<c10d::Store> Rendezvous::connect() const {
+  const double timeout_s = options_.start_timeout_s;
+  try {
+    return ask("second connection", [&] { return connect_store(options_.launch_env, timeout_s, /*serve=*/false); });
+  } catch (const std::exception& error) {
+    fail("rank {} gets no second connection to {} within {:g} s (parallel.start_timeout_s): {}", options_.launch_env.rank,
+         store_owner(options_.launch_env), timeout_s, first_line(error.what()));
+  }
+}
 
 std::vector<std::string> Rendezvous::keys(const std::string& name) const {
   std::vector<std::string> result;
-  for (int64_t rank = 0; rank < options_.world.size; ++rank) result.push_back(fmt::format("{}/{}", name, rank));
+  for (int64_t rank = 0; rank < options_.launch_env.size; ++rank) result.push_back(fmt::format("{}/{}", name, rank));
   return result;
 }
 
@@ -175,7 +183,7 @@ std::vector<std::string> Rendezvous::collect(const std::string& name, const std:
   const auto all = keys(name);
   try {
     ask(name, [&] {
-      store_->set(all[static_cast<size_t>(options_.world.rank)], own);
+      store_->set(all[static_cast<size_t>(options_.launch_env.rank)], own);
       store_->wait(all);
     });
     return ask(name, [&] {
@@ -192,10 +200,10 @@ std::vector<std::string> Rendezvous::collect(const std::string& name, const std:
         }
       });
     } catch (const std::exception&) {
-      fail("{} is gone while the ranks were starting: {}", store_keeper(options_.world), first_line(error.what()));
+      fail("{} is gone while the ranks were starting: {}", store_owner(options_.launch_env), first_line(error.what()));
     }
     fail("{} of {} ranks (started by {}) did not come within {:g} s (parallel.start_timeout_s): {}", missing.size(),
-         options_.world.size, options_.world.started_by, options_.start_timeout_s, fmt::join(missing, ", "));
+         options_.launch_env.size, options_.launch_env.started_by, options_.start_timeout_s, fmt::join(missing, ", "));
   }
 }
 
@@ -211,7 +219,7 @@ void Rendezvous::compare_identities() {
 
 std::string Rendezvous::share(const std::string& key, const std::string& value) {
   return ask(key, [&] {
-    if (options_.world.rank == 0) store_->set(key, value);
+    if (options_.launch_env.rank == 0) store_->set(key, value);
     return store_->get_to_str(key);
   });
 }

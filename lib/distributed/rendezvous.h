@@ -1,4 +1,4 @@
-// How ranks find each other: a key-value store on the network, kept by rank 0 or by the launcher.
+// How ranks find each other: a key-value store (c10d's TCPStore), kept by rank 0 or by the launcher.
 #pragma once
 #include <c10/util/intrusive_ptr.h>
 
@@ -16,11 +16,11 @@ class TCPStore;
 
 namespace scatterlm {
 
-/// A store at a free port of this machine, for the ranks that a launcher starts.
+/// A store at a free port of this machine, for the ranks that `scatterlm launch` starts.
 class StoreServer {
  public:
-  /// For so many ranks. Port 0: any free one. Throws Error if the port is taken.
-  StoreServer(int64_t port, int64_t ranks);
+  /// Throws Error if there is no free port.
+  StoreServer();
   ~StoreServer();
   int64_t port() const;
 
@@ -28,44 +28,44 @@ class StoreServer {
   c10::intrusive_ptr<c10d::TCPStore> store_;
 };
 
-/// A connection to the world's store with the keys of this start of the group. With `serve` this process keeps
-/// the store. Throws c10's exceptions.
-c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnv& world, double timeout_s, bool serve = false);
-
-/// Who has the key: the first to claim it for ever.
+/// Writes the key unless another process already has. Returns the key's value: that of the first writer.
 std::string claim(c10d::Store& store, const std::string& key, const std::string& own);
 
 /// Who keeps the store, for messages: "the launcher at node1:29400".
-std::string store_keeper(const LaunchEnv& world);
-inline bool keeps_store(const LaunchEnv& world) { return world.rank == 0 && !world.hosted_store; }
+std::string store_owner(const LaunchEnv& env);
+/// Whether this rank keeps the store.
+inline bool keeps_store(const LaunchEnv& env) { return env.rank == 0 && !env.hosted_store; }
 
-/// Every call returns, throws Error or ends the process within the start's timeout and a little more.
+/// What ranks tell each other while they start. Every call returns, throws Error or ends the process with kExitPeer within
+/// start_timeout_s + 2 s.
 class Rendezvous {
  public:
   /// Must not outlive the options.
   explicit Rendezvous(const CommOptions& options);
-  /// The rank that keeps the store leaves last.
+  /// The rank that keeps the store waits for the others, at most a second.
   ~Rendezvous();
 
-  /// Returns when all ranks are there and have the same identity.
+  /// Returns when all ranks are there. Throws Error (exit code 2) if their identities differ.
   void compare_identities();
-  /// A value that rank 0 gives to all the others; ignored on these.
+  /// Returns rank 0's value on all ranks.
   std::string share(const std::string& key, const std::string& value);
-  /// What each rank gives, once all have.
+  /// Returns the values of all ranks, by rank, once all have called it with this key. A key serves once.
   std::vector<std::string> collect(const std::string& key, const std::string& own);
-  /// Returns when all ranks have called it with this name.
-  void meet(const std::string& name) { collect(name, "here"); }
+  /// Returns when all ranks have called it with this name. A name serves once.
+  void barrier(const std::string& name) { collect(name, "here"); }
 
-  /// With it the store stays where rank 0 keeps it.
-  std::shared_ptr<void> store() const;
+  /// The connection of this object. While it lives so does a store that rank 0 keeps.
+  c10::intrusive_ptr<c10d::Store> store() const;
+  /// Another connection, for another thread: calls over one connection wait for each other.
+  c10::intrusive_ptr<c10d::Store> connect() const;
 
  private:
   /// Throws Error (exit code 2) if another process has come as this rank, or the others are of another number of ranks.
-  void take_place();
-  std::vector<std::string> keys(const std::string& name) const;  ///< one a rank
+  void claim_rank();
+  std::vector<std::string> keys(const std::string& name) const;  ///< one per rank
 
-  /// The result of a call to the store, in bounded time also if who keeps it is stopped: then the process says so and ends with
-  /// kExitPeer.
+  /// The result of a call to the store. The timeout of the store itself does not hold when its process is stopped: then this
+  /// one says so and ends with kExitPeer.
   template <class F>
   auto ask(const std::string& what, F call) const;
 

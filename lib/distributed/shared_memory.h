@@ -4,17 +4,19 @@
 
 namespace scatterlm {
 
-/// Zeroed memory that several processes of one machine map. It has no name in any folder, so it is gone with the last process,
-/// however that ends, and no limit of /dev/shm applies to it.
+/// Zeroed memory that several processes of one machine map. It has no name in the file system, so it is freed with the last
+/// process, however that ends, and the size of /dev/shm does not limit it.
 class SharedMemory {
  public:
   explicit SharedMemory(size_t bytes);
-  /// That of another process: `path` is what path() says there. Throws Error if that process is not on this machine.
+  /// Maps the memory of another process, in which path() has returned `path`. Throws Error if that process is not on this
+  /// machine, or belongs to another user.
   SharedMemory(const std::string& path, size_t bytes);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
+  /// Where other processes of the machine can open the memory.
   std::string path() const;
   std::byte* data() const { return data_; }
 

@@ -1,5 +1,8 @@
 #include "lib/distributed/topology.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +11,12 @@
 #include "lib/util/error.h"
 
 namespace scatterlm {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 std::string host_id() {
   std::string id;
@@ -32,7 +41,7 @@ bool is_halted(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string stat;
   std::getline(file, stat);
-  const auto state = stat.rfind(") ") + 2;  // behind the program's name, which may hold anything
+  const auto state = stat.rfind(") ") + 2;  // after the program's name, which may hold anything
   return state < stat.size() && (stat[state] == 'T' || stat[state] == 't');
 }
 

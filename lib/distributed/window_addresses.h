@@ -6,8 +6,9 @@
 
 namespace scatterlm {
 
-/// addresses [ranks] int64, on this GPU: where it finds the window's memory of each rank, all of which are on one machine.
-/// Enqueued; says whether that went well. Only device code gets them from NCCL, of which folder `kernels` knows nothing.
+/// Writes the addresses at which this GPU finds the window's memory of each rank to `addresses` [ranks] int64 on this GPU. All
+/// ranks are on one machine. Enqueued into the stream; returns CUDA's error, if any. Only device code gets the addresses from
+/// NCCL, on which folder `kernels` must not depend.
 cudaError_t window_addresses(ncclWindow_t window, int ranks, int64_t* addresses, cudaStream_t stream);
 
 }  // namespace scatterlm

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -89,6 +90,12 @@ class Job:
             self.process.wait()
         while any(is_running(pid) for pid in self.pids.values()):
             time.sleep(0.01)
+
+
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
 
 
 def read_or_nothing(path):

@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench"))  # its jobs serve tests as well
 
-import two_machines  # noqa: E402
+import job  # noqa: E402
 
 END_OF_TEXT = 256
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # c10d asks for the name of each address that it connects to
@@ -63,7 +63,7 @@ def scatterlm(binary):
 
 @pytest.fixture
 def free_port():
-    return two_machines.free_port()
+    return job.free_port()
 
 
 def write_token_file(path, tokens):

@@ -1,6 +1,8 @@
 """However ranks are started, they find each other, or say in bounded time what is missing or different."""
+import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,9 @@ import time
 import pytest
 
 from conftest import ROOT, read_metrics
+from job import Job
+
+TORCHRUN = ROOT / ".venv/bin/torchrun"
 
 
 def rank_environment(rank, world, port):
@@ -52,10 +57,9 @@ def test_variables(binary, tiny_config, runs, free_port, launcher):
 
 @pytest.mark.parametrize("store", ["of the agent", "of rank 0"])
 def test_torchrun(binary, tiny_config, runs, free_port, store):
-    torchrun = ROOT / ".venv/bin/torchrun"
-    if not torchrun.exists():
+    if not TORCHRUN.exists():
         pytest.skip("this LibTorch came without torchrun")
-    result = subprocess.run([torchrun, "--no-python", "--nproc-per-node", "2", "--master-port", str(free_port), binary, "train",
+    result = subprocess.run([TORCHRUN, "--no-python", "--nproc-per-node", "2", "--master-port", str(free_port), binary, "train",
                              tiny_config, "--run-dir", runs / "run"], capture_output=True, text=True, timeout=120,
                             env={**os.environ, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0" if store == "of the agent" else "1"})
     assert result.returncode == 0, result.stderr
@@ -70,15 +74,74 @@ def test_mpirun(binary, tiny_config, runs):
     check_two_ranks(runs / "run")
 
 
-def test_a_launcher_on_each_machine(binary, tiny_config, runs, free_port):
-    """Both on this machine, which they do not know."""
-    nodes = [subprocess.Popen([binary, "launch", "-n", "1", "--nnodes", "2", "--node-rank", str(node), "--master-addr", "127.0.0.1",
-                               "--master-port", str(free_port), "train", tiny_config, "--run-dir", runs / "run"],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for node in (0, 1)]
-    for node in nodes:
-        _, error = node.communicate(timeout=60)
-        assert node.returncode == 0, error
+def torchrun_on_two_nodes(binary, config, run, port, *options):
+    """The agents of two nodes, both of this machine, which they do not know; each starts one rank."""
+    if not TORCHRUN.exists():
+        pytest.skip("this LibTorch came without torchrun")
+    return [Job(binary, 1, "train", config, "--run-dir", run, *options,
+                foreign=[TORCHRUN, "--no-python", "--nnodes", 2, "--node-rank", node, "--nproc-per-node", 1, "--master-addr",
+                         "127.0.0.1", "--master-port", port]) for node in (0, 1)]
+
+
+def test_torchrun_on_two_nodes(binary, tiny_config, runs, free_port):
+    with contextlib.ExitStack() as stack:
+        for job in [stack.enter_context(job) for job in torchrun_on_two_nodes(binary, tiny_config, runs / "run", free_port)]:
+            code, error, _ = job.end(120)
+            assert code == 0, error
     check_two_ranks(runs / "run")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_agents_of_both_nodes(binary, tiny_config, runs, free_port, rank):
+    endless = ["--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000"]
+    with contextlib.ExitStack() as stack:
+        jobs = [stack.enter_context(job) for job in torchrun_on_two_nodes(binary, tiny_config, runs / "run", free_port, *endless)]
+        jobs[0].wait_until((runs / "run/metrics.jsonl").exists, "first step", 60)
+        children = pathlib.Path(f"/proc/{jobs[rank].process.pid}/task/{jobs[rank].process.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        ends = [job.end(60) for job in jobs]
+    assert all(code != 0 and seconds < 15 for code, _, seconds in ends), ends
+    assert f"rank {1 - rank}: rank {rank} is gone: it was killed or has crashed" in ends[1 - rank][1]
+
+
+def test_cpu_ranks_on_several_machines_are_refused(binary, tiny_config, runs, free_port):
+    environments = [{**rank_environment(rank, 2, free_port), "NCCL_HOSTID": f"machine{rank}"} for rank in (0, 1)]
+    for process in start_ranks(binary, environments, [[tiny_config, "--run-dir", runs / "run"]] * 2):
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "the 2 ranks are on 2 machines, and CPU ranks work on one alone: start them all on one, or use GPUs" in error
+
+
+def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_config, runs, free_port):
+    endless = ["--run-dir", runs / "run", "--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000"]
+    ranks = start_ranks(binary, [rank_environment(rank, 2, free_port) for rank in (0, 1)], [[tiny_config, *endless]] * 2)
+    try:
+        deadline = time.monotonic() + 60
+        while not (runs / "run/metrics.jsonl").exists():
+            assert time.monotonic() < deadline and all(rank.poll() is None for rank in ranks)
+            time.sleep(0.01)
+        for rank, world, message in ((1, 2, f"127.0.0.1:{free_port} has a rank 1 already, process "),
+                                     (2, 3, f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{free_port} are 2; ")):
+            stranger = scatterlm("train", tiny_config, "--set", "train.global_batch_tokens=192", "--run-dir", runs / "other",
+                                 env=rank_environment(rank, world, free_port))
+            assert stranger.returncode == 2 and message in stranger.stderr
+            assert stranger.stderr.count("\n") == 1 and "another job with another MASTER_PORT" in stranger.stderr
+        ranks[0].send_signal(signal.SIGTERM)
+        for rank in ranks:
+            _, error = rank.communicate(timeout=60)
+            assert rank.returncode == 75, error
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def test_an_address_that_does_not_exist_is_said(scatterlm, tiny_config):
+    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1",
+                       env={**rank_environment(1, 2, 29400), "MASTER_ADDR": "nowhere.invalid"})
+    assert result.returncode == 2
+    assert "nowhere.invalid, where the ranks are to meet (MASTER_ADDR): " in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_port):
@@ -91,6 +154,9 @@ def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_
 
 
 def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):
+    result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", env=rank_environment(1, 2, free_port))
+    assert result.returncode in (1, 70)
+    assert re.search(rf"rank 0 at 127.0.0.1:{free_port} (within 1 s|does not answer within 3 s) \(parallel.start_timeout_s", result.stderr)
     result = scatterlm("train", tiny_config, "--set", "parallel.start_timeout_s=1", "--set", "train.global_batch_tokens=192",
                        env=rank_environment(0, 3, free_port))
     assert result.returncode == 1

@@ -37,36 +37,36 @@ Environment with(Environment environment, const Environment& changes) {
 }  // namespace
 
 TEST_CASE("without a launcher there is one rank") {
-  const auto world = find_launch_env({{"HOME", "/root"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "elsewhere"}});
-  REQUIRE(world.rank == 0);
-  REQUIRE(world.size == 1);
-  REQUIRE(world.local_size == 1);
+  const auto env = find_launch_env({{"HOME", "/root"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "elsewhere"}});
+  REQUIRE(env.rank == 0);
+  REQUIRE(env.size == 1);
+  REQUIRE(env.local_size == 1);
 }
 
 TEST_CASE("torchrun: ranks, address, who keeps the store, restarts") {
-  auto world = find_launch_env(kTorchrun);
-  REQUIRE(world.rank == 5);
-  REQUIRE(world.size == 8);
-  REQUIRE(world.local_rank == 1);
-  REQUIRE(world.local_size == 4);
-  REQUIRE(world.address == "node1");
-  REQUIRE(world.port == 29400);
-  REQUIRE_FALSE(world.hosted_store);
-  REQUIRE(world.restart == 0);
-  world = find_launch_env(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}));
-  REQUIRE(world.hosted_store);
-  REQUIRE(world.restart == 2);
+  auto env = find_launch_env(kTorchrun);
+  REQUIRE(env.rank == 5);
+  REQUIRE(env.size == 8);
+  REQUIRE(env.local_rank == 1);
+  REQUIRE(env.local_size == 4);
+  REQUIRE(env.address == "node1");
+  REQUIRE(env.port == 29400);
+  REQUIRE_FALSE(env.hosted_store);
+  REQUIRE(env.restart == 0);
+  env = find_launch_env(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}}));
+  REQUIRE(env.hosted_store);
+  REQUIRE(env.restart == 2);
   REQUIRE_FALSE(find_launch_env(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).hosted_store);
 }
 
 TEST_CASE("Open MPI: one machine needs no address, several do; jobs get ports of their own") {
-  const auto world = find_launch_env(kOpenMpi);
-  REQUIRE(world.rank == 1);
-  REQUIRE(world.size == 2);
-  REQUIRE(world.address == "127.0.0.1");
-  REQUIRE(world.port >= 10000);
-  REQUIRE(world.port < 30000);
-  REQUIRE(find_launch_env(with(kOpenMpi, {{"PMIX_NAMESPACE", "1235"}})).port != world.port);
+  const auto env = find_launch_env(kOpenMpi);
+  REQUIRE(env.rank == 1);
+  REQUIRE(env.size == 2);
+  REQUIRE(env.address == "127.0.0.1");
+  REQUIRE(env.port >= 10000);
+  REQUIRE(env.port < 30000);
+  REQUIRE(find_launch_env(with(kOpenMpi, {{"PMIX_NAMESPACE", "1235"}})).port != env.port);
   REQUIRE(find_launch_env(with(kOpenMpi, {{"MASTER_PORT", "5"}})).port == 5);
   const Environment two_machines = {{"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
   REQUIRE(find_launch_env(with(with(kOpenMpi, two_machines), {{"MASTER_ADDR", "node1"}})).address == "node1");
@@ -74,16 +74,16 @@ TEST_CASE("Open MPI: one machine needs no address, several do; jobs get ports of
                       ContainsSubstring("mpirun does not say where rank 0 is: set MASTER_ADDR for all"));
 }
 
-TEST_CASE("MPICH and Intel MPI, beside Slurm too") {
+TEST_CASE("MPICH and Intel MPI, also under Slurm") {
   const Environment mpich = {
       {"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_PORT", "5"}};
-  for (const auto& beside : {Environment{}, kSlurm}) {
-    const auto world = find_launch_env(with(with(mpich, beside), {{"MASTER_ADDR", "node1"}}));
-    REQUIRE(world.rank == 3);
-    REQUIRE(world.size == 4);
-    REQUIRE(world.local_rank == 1);
-    REQUIRE(world.local_size == 2);
-    REQUIRE(world.address == "node1");
+  for (const auto& more : {Environment{}, kSlurm}) {
+    const auto env = find_launch_env(with(with(mpich, more), {{"MASTER_ADDR", "node1"}}));
+    REQUIRE(env.rank == 3);
+    REQUIRE(env.size == 4);
+    REQUIRE(env.local_rank == 1);
+    REQUIRE(env.local_size == 2);
+    REQUIRE(env.address == "node1");
   }
   REQUIRE_THROWS_WITH(find_launch_env(mpich), ContainsSubstring("mpiexec does not say where rank 0 is"));
   REQUIRE_THROWS_WITH(find_launch_env(with(mpich, {{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "unset"}})),
@@ -93,13 +93,13 @@ TEST_CASE("MPICH and Intel MPI, beside Slurm too") {
 }
 
 TEST_CASE("Slurm: the first node, the job's port, the step's tasks before the job's") {
-  const auto world = find_launch_env(kSlurm);
-  REQUIRE(world.rank == 9);
-  REQUIRE(world.size == 16);
-  REQUIRE(world.local_rank == 1);
-  REQUIRE(world.local_size == 8);
-  REQUIRE(world.address == "gpu07");
-  REQUIRE(find_launch_env(with(kSlurm, {{"SLURM_JOB_ID", "4712"}})).port != world.port);
+  const auto env = find_launch_env(kSlurm);
+  REQUIRE(env.rank == 9);
+  REQUIRE(env.size == 16);
+  REQUIRE(env.local_rank == 1);
+  REQUIRE(env.local_size == 8);
+  REQUIRE(env.address == "gpu07");
+  REQUIRE(find_launch_env(with(kSlurm, {{"SLURM_JOB_ID", "4712"}})).port != env.port);
   const auto step = find_launch_env(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "10"}, {"SLURM_STEP_NODELIST", "gpu12"}}));
   REQUIRE(step.size == 10);
   const Environment small = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};

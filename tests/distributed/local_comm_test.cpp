@@ -48,7 +48,7 @@ TEST_CASE("sums run in rank order, bf16 in fp32: the same bits on every rank, an
   REQUIRE(codes == ExitCodes(3, 0));
 }
 
-TEST_CASE("a yes of any rank is heard by all, at the same call") {
+TEST_CASE("a yes of any rank reaches all ranks, at the same call") {
   Ranks ranks(2);
   const auto codes = ranks.run(
       [](Comm& comm) { return !comm.any(false) && comm.any(comm.rank() == 1) && comm.any(true) && !comm.any(false); });
@@ -167,9 +167,9 @@ TEST_CASE("until all are connected the start's own deadline holds") {
   const auto waiting = [&](bool connected) {
     return ranks.run_with_options([connected](const CommOptions& own) {
       Rendezvous rendezvous(own);
-      SharedRankStatus board(own, rendezvous, std::vector<int64_t>(2), 0);
-      if (connected) board.watchdog().started();
-      board.watchdog().enter({});
+      SharedRankStatus status(own, rendezvous, std::vector<int64_t>(2), 0);
+      if (connected) status.watchdog().started();
+      status.watchdog().enter({});
       std::this_thread::sleep_for(std::chrono::seconds(1));
       return true;
     });
@@ -197,9 +197,9 @@ TEST_CASE("ranks of another identity or that do not come are named") {
     });
   };
   REQUIRE(message([](CommOptions& own) {
-            own.identity = fmt::format("train.steps = 3\ntrain.seed = {}\n", own.world.rank == 2 ? 7 : 1);
+            own.identity = fmt::format("train.steps = 3\ntrain.seed = {}\n", own.launch_env.rank == 2 ? 7 : 1);
           }) == ExitCodes(3, 0));
   REQUIRE(message([](CommOptions& own) {
-            if (own.world.rank == 1) _exit(0);
+            if (own.launch_env.rank == 1) _exit(0);
           }) == ExitCodes(3, 0));
 }

@@ -24,13 +24,13 @@ using ExitCodes = std::vector<int>;
 /// A store in a process of its own: the one that forks ranks must have no thread, whose locks they would inherit.
 class StoreProcess {
  public:
-  explicit StoreProcess(int64_t count) {
+  StoreProcess() {
     setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // c10d asks for the name of each address that it connects to
     int ends[2];
     if (pipe(ends) != 0) throw std::runtime_error("no pipe");
     pid_ = fork();
     if (pid_ == 0) {
-      const StoreServer store(/*port=*/0, count);
+      const StoreServer store;
       const int64_t port = store.port();
       if (write(ends[1], &port, sizeof(port)) == sizeof(port)) pause();
       _exit(0);
@@ -56,16 +56,16 @@ struct Ranks {
   StoreProcess store;
   CommOptions options{.start_timeout_s = 10, .timeout_s = 10};
 
-  explicit Ranks(int64_t count) : store(count) {
-    options.world.size = options.world.local_size = count;
-    options.world.port = store.port();
-    options.world.hosted_store = true;
+  explicit Ranks(int64_t count) {
+    options.launch_env.size = options.launch_env.local_size = count;
+    options.launch_env.port = store.port();
+    options.launch_env.hosted_store = true;
   }
 
   /// Rank r calls body(options of r) and returns whether all was well. An exception is exit code 9.
   ExitCodes run_with_options(const std::function<bool(CommOptions)>& body) {
     std::vector<pid_t> children;
-    for (int64_t rank = 0; rank < options.world.size; ++rank) {
+    for (int64_t rank = 0; rank < options.launch_env.size; ++rank) {
       const pid_t child = fork();
       if (child == 0) _exit(run_child(rank, body));
       children.push_back(child);
@@ -80,7 +80,7 @@ struct Ranks {
       }
       codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
     }
-    options.world.restart++;  // the next group has keys of its own in the store
+    options.launch_env.restart++;  // the ranks of the next run have keys of their own in the store
     return codes;
   }
 
@@ -94,7 +94,7 @@ struct Ranks {
  private:
   int run_child(int64_t rank, const std::function<bool(CommOptions)>& body) {
     auto own = options;
-    own.world.rank = own.world.local_rank = rank;
+    own.launch_env.rank = own.launch_env.local_rank = rank;
     try {
       return body(own) ? 0 : 1;
     } catch (const std::exception& error) {

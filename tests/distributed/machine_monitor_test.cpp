@@ -1,4 +1,4 @@
-// Four processes of this machine that play two: ranks 0 and 1, and ranks 2 and 3.
+// Four processes of this machine that NCCL_HOSTID makes two machines: ranks 0 and 1, and ranks 2 and 3.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -26,45 +26,38 @@ using std::chrono::milliseconds;
 
 void nap(int ms) { std::this_thread::sleep_for(milliseconds(ms)); }
 
-/// A rank without a Comm: a meeting stands for a collective.
+/// A rank without a Comm: a barrier stands for a collective.
 struct Rank {
   int64_t rank;
   Rendezvous rendezvous;
-  SharedRankStatus board;
+  SharedRankStatus status;
 
   explicit Rank(const CommOptions& options)
-      : rank(options.world.rank),
+      : rank(options.launch_env.rank),
         rendezvous(options),
-        board(options, rendezvous, number_machines(rendezvous.collect("machine", machine_id())), 0) {
-    board.watchdog().started();
+        status(options, rendezvous, number_machines(rendezvous.collect("machine", machine_id())), 0) {
+    status.watchdog().started();
   }
 
-  const RankStatus& row(int64_t other) { return board.rows()[static_cast<size_t>(other)]; }
   void collective(const Call& call = {}) {
-    const uint32_t number = board.watchdog().enter(call);
-    board.meet();
-    board.watchdog().compare_calls();
-    board.watchdog().leave(number);
+    const uint32_t number = status.watchdog().enter(call);
+    status.barrier();
+    status.watchdog().compare_calls();
+    status.watchdog().leave(number);
   }
   void collectives(int count) {
     for (int i = 0; i < count; ++i) collective();
-  }
-  /// Whether it came to hold within seconds.
-  template <class F>
-  static bool becomes(F condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) nap(10);
-    return condition();
   }
 };
 
 struct Outcome {
   ExitCodes codes;
-  std::string said;  ///< on stderr, by all ranks
+  std::string printed;  ///< to stderr, by all ranks
   double seconds;
 
   int count(const std::string& text) const {
     int found = 0;
-    for (size_t at = said.find(text); at != said.npos; at = said.find(text, at + 1)) ++found;
+    for (size_t at = printed.find(text); at != printed.npos; at = printed.find(text, at + 1)) ++found;
     return found;
   }
 };
@@ -74,14 +67,14 @@ struct Machines : Ranks {
 
   explicit Machines(int64_t count = 4) : Ranks(count) { options.timeout_s = options.start_timeout_s = 20; }
 
-  Outcome play(const std::function<void(Rank&)>& body) {
+  Outcome run_ranks(const std::function<void(Rank&)>& body) {
     char path[] = "/tmp/scatterlm_test_XXXXXX";
     const int fd = mkostemp(path, O_APPEND);
     unlink(path);
     const auto start = std::chrono::steady_clock::now();
     const auto codes = run_with_options([&](const CommOptions& own) {
       dup2(fd, STDERR_FILENO);
-      setenv("NCCL_HOSTID", fmt::format("machine {}", own.world.rank / per_machine).c_str(), 1);
+      setenv("NCCL_HOSTID", fmt::format("machine {}", own.launch_env.rank / per_machine).c_str(), 1);
       Rank rank(own);
       body(rank);
       return true;
@@ -89,9 +82,10 @@ struct Machines : Ranks {
     Outcome outcome{codes, "", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
     char buffer[4096];
     lseek(fd, 0, SEEK_SET);
-    for (ssize_t size; (size = read(fd, buffer, sizeof(buffer))) > 0;) outcome.said.append(buffer, static_cast<size_t>(size));
+    for (ssize_t size; (size = read(fd, buffer, sizeof(buffer))) > 0;)
+      outcome.printed.append(buffer, static_cast<size_t>(size));
     close(fd);
-    UNSCOPED_INFO(outcome.said);
+    UNSCOPED_INFO(outcome.printed);
     return outcome;
   }
 };
@@ -114,87 +108,110 @@ int64_t free_port() {
 
 }  // namespace
 
-TEST_CASE("machines: rows arrive, meetings hold, and the end is quick") {
+TEST_CASE("machines: barriers wait for the ranks of all machines, and the end is quick") {
   Machines machines;
-  const auto outcome = machines.play([](Rank& rank) {
-    for (const RankStatus& row : rank.board.rows()) {
+  const auto outcome = machines.run_ranks([](Rank& rank) {
+    for (const RankStatus& row : rank.status.rows()) {
       if (row.age_s() > 60) fail("a rank has no heartbeat from the beginning");
     }
-    rank.board.watchdog().set_step(10 + rank.rank);
-    const auto start = std::chrono::steady_clock::now();
-    if (rank.rank == 3) nap(300);
-    rank.collective({Operation::kAllReduce, at::kFloat, 5});
-    if (std::chrono::steady_clock::now() - start < milliseconds(290)) fail("did not wait for rank 3");
-    rank.collectives(20);
-    const bool arrived = Rank::becomes([&] {
-      bool all = true;
-      for (int64_t other = 0; other < 4; ++other) {
-        const RankStatus& row = rank.row(other);
-        const auto first = row.find(1);
-        all = all && row.step == 10 + other && row.called >= 21 && row.done >= 21 && row.age_s() < 1 && first &&
-              first->call == Call{Operation::kAllReduce, at::kFloat, 5};
-      }
-      return all;
-    });
-    if (!arrived) fail("rows did not arrive");
-    rank.collective();
+    for (const int64_t late : {1, 2, 3}) {
+      rank.collective();
+      const auto start = std::chrono::steady_clock::now();
+      if (rank.rank == late) nap(600);
+      rank.collective({Operation::kAllReduce, at::kFloat, 5});
+      if (std::chrono::steady_clock::now() - start < milliseconds(400)) fail("did not wait for rank {}", late);
+      std::jthread checkpoint([&](const std::stop_token& stop) {
+        if (rank.rank == late) nap(600);
+        rank.status.background_barrier(stop);
+        if (std::chrono::steady_clock::now() - start < milliseconds(1000)) std::terminate();
+      });
+      rank.collectives(20);
+      checkpoint.join();
+      rank.collective();
+    }
   });
   REQUIRE(outcome.codes == ExitCodes(4, 0));
-  REQUIRE(outcome.said == "");
-  REQUIRE(outcome.seconds < 8);
+  REQUIRE(outcome.printed == "");
+  REQUIRE(outcome.seconds < 15);
+}
+
+TEST_CASE("machines: a background barrier that is asked to stop is an error on every rank that waits in it") {
+  Machines machines;
+  const auto outcome = machines.run_ranks([](Rank& rank) {
+    std::stop_source source;
+    std::jthread stopper([&] {
+      nap(200);
+      source.request_stop();
+    });
+    if (rank.rank == 3) return nap(400);
+    try {
+      rank.status.background_barrier(source.get_token());
+    } catch (const Error& error) {
+      if (std::string(error.what()) == "asked to stop while waiting for other ranks") return;
+    }
+    _exit(1);
+  });
+  REQUIRE(outcome.codes == ExitCodes(4, 0));
 }
 
 TEST_CASE("machines: a rank that is killed ends all at once, and each machine names it") {
   for (const size_t guilty : {0, 1, 2, 3}) {
     Machines machines;
-    const auto outcome = machines.play([&](Rank& rank) {
+    const auto outcome = machines.run_ranks([&](Rank& rank) {
       rank.collectives(3);
       if (rank.rank == static_cast<int64_t>(guilty)) raise(SIGKILL);
       rank.collectives(1000);
     });
     REQUIRE(outcome.codes == all_follow_but(guilty, -SIGKILL));
-    REQUIRE(outcome.count(fmt::format("rank {} is gone: it was killed or has crashed; rank 0: step 0, ", guilty)) == 2);
+    const auto message = fmt::format("rank {} is gone: it was killed or has crashed", guilty);
+    const size_t first = guilty / 2 * 2, reporter = guilty ^ 1;
+    REQUIRE(outcome.count(fmt::format("{}; rank {}: step 0, ", message, first)) == 1);
+    REQUIRE(outcome.count(fmt::format("{} (reported by rank {} on {}); rank {}: step 0, ", message, reporter, host_name(),
+                                      2 - first)) == 1);
     REQUIRE(outcome.seconds < 8);
   }
 }
 
 TEST_CASE("machines: a rank that fails ends all") {
   Machines machines;
-  const auto outcome = machines.play([&](Rank& rank) {
+  const auto outcome = machines.run_ranks([&](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 3) fail("disk full");
     rank.collectives(1000);
   });
   REQUIRE(outcome.codes == all_follow_but(3, 9));
   REQUIRE(outcome.count("rank 3: disk full") == 1);
-  REQUIRE(outcome.count("rank 3 fails; its own message says why; rank 0: ") == 1);
+  REQUIRE(outcome.count("rank 3 fails; its own message says why (reported by rank 3 on ") == 1);
   REQUIRE(outcome.seconds < 8);
 }
 
 TEST_CASE("machines: a rank that leaves too early is named on both") {
   Machines machines;
-  const auto outcome = machines.play([&](Rank& rank) {
+  const auto outcome = machines.run_ranks([&](Rank& rank) {
     rank.collectives(3);
     if (rank.rank != 1) rank.collective();
   });
   REQUIRE(outcome.codes == all_follow_but(1, 0));
-  REQUIRE(outcome.count("rank 1 has left the run; ") == 2);
+  REQUIRE(outcome.count("rank 1 has left the run; ") == 1);
+  REQUIRE(outcome.count("rank 1 has left the run (reported by rank 0 on ") == 1);
 
   Machines small(2);
   small.per_machine = 1;
-  const auto without_neighbours = small.play([&](Rank& rank) {
+  small.options.timeout_s = 2;
+  const auto whole_machine = small.run_ranks([&](Rank& rank) {
     rank.collectives(3);
     if (rank.rank != 1) rank.collective();
   });
-  REQUIRE(without_neighbours.codes == ExitCodes{kExitPeer, 0});
-  REQUIRE(without_neighbours.count("rank 1 has left the run; ") == 1);
+  REQUIRE(whole_machine.codes == ExitCodes{kExitPeer, 0});
+  REQUIRE(whole_machine.count(fmt::format("machine 1 ({}, rank 1) has left the run within 2 s", host_name())) == 1);
+  REQUIRE(whole_machine.seconds < 9);
 }
 
-TEST_CASE("machines: a rank that stops is killed after the timeout, whether it carries rows or not") {
+TEST_CASE("machines: a rank that stops is killed after the timeout, whether it sends the heartbeat or not") {
   for (const size_t guilty : {0, 2, 3}) {
     Machines machines;
     machines.options.timeout_s = 4;
-    const auto outcome = machines.play([&](Rank& rank) {
+    const auto outcome = machines.run_ranks([&](Rank& rank) {
       rank.collectives(3);
       if (rank.rank == static_cast<int64_t>(guilty)) raise(SIGSTOP);
       rank.collectives(1000);
@@ -206,38 +223,47 @@ TEST_CASE("machines: a rank that stops is killed after the timeout, whether it c
   }
 }
 
-TEST_CASE("machines: when the rank that carries rows stops, the next one does; when it goes on, so does the run") {
+TEST_CASE("machines: a rank that does not call is named by a machine that has called") {
   Machines machines;
-  const auto outcome = machines.play([&](Rank& rank) {
+  machines.options.timeout_s = 2;
+  const auto outcome = machines.run_ranks([&](Rank& rank) {
+    rank.collectives(3);
+    if (rank.rank >= 2) nap(30'000);
+    rank.collective();
+  });
+  REQUIRE(outcome.codes == ExitCodes(4, kExitPeer));
+  const auto message = fmt::format(
+      "rank 2 of machine 1 ({}, ranks 2, 3) has not called the collective that the others wait in within 2 s "
+      "(parallel.timeout_s)",
+      host_name());
+  REQUIRE(outcome.count(message) == 2);
+  REQUIRE(outcome.seconds < 10);
+}
+
+TEST_CASE("machines: when the rank that sends the heartbeat stops, the next one does; when it goes on, so does the run") {
+  Machines machines;
+  machines.options.timeout_s = 4;
+  const auto outcome = machines.run_ranks([](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 2) raise(SIGSTOP);
-    const auto rows = [&](auto condition) {
-      if (!Rank::becomes(condition)) fail("rows of machine 1 do not say so");
-    };
-    if (rank.rank == 0) {
-      rows([&] { return rank.row(2).age_s() > 2 && rank.row(3).age_s() < 1; });
-      rank.board.watchdog().set_step(7);
-    }
-    if (rank.rank == 3) {
-      rows([&] { return rank.row(0).step == 7; });
-      kill(rank.row(2).pid, SIGCONT);
-    }
+    if (rank.rank != 2) nap(6000);
+    if (rank.rank == 3) kill(rank.status.rows()[0].pid, SIGCONT);
     rank.collectives(3);
   });
   REQUIRE(outcome.codes == ExitCodes(4, 0));
-  REQUIRE(outcome.said == "");
+  REQUIRE(outcome.printed == "");
 }
 
-TEST_CASE("machines: different calls are named, however many are before and after them") {
-  const auto play = [](int before, int after) {
+TEST_CASE("machines: different calls within a machine are named, however many are before and after them") {
+  const auto difference = [](int before, int after) {
     Machines machines;
-    const auto outcome = machines.play([&](Rank& rank) {
-      auto& watchdog = rank.board.watchdog();
+    const auto outcome = machines.run_ranks([&](Rank& rank) {
+      auto& watchdog = rank.status.watchdog();
       const auto call = [&](const Call& call) { watchdog.leave(watchdog.enter(call)); };  // waits for nobody, as NCCL's may
       for (int i = 0; i < before; ++i) call({Operation::kAllGather, at::kBFloat16, i});
-      call({Operation::kAllReduce, at::kFloat, rank.rank < 2 ? 5 : 6});
+      call({Operation::kAllReduce, at::kFloat, rank.rank < 3 ? 5 : 6});
       for (int i = 0; i < after; ++i) call({});
-      rank.board.meet();  // now all calls of all ranks are known
+      rank.status.barrier();
       for (int i = 0; i < 2000; ++i, nap(5)) watchdog.compare_calls();
     });
     REQUIRE(outcome.codes == ExitCodes(4, kExitPeer));
@@ -245,8 +271,10 @@ TEST_CASE("machines: different calls are named, however many are before and afte
     return outcome;
   };
   for (const int before : {0, 200})
-    REQUIRE(play(before, 50).count(fmt::format("collective {} is all_reduce of ", before + 1)) >= 1);
-  REQUIRE(play(0, 300).count("some collective before number 222 is not the same on ranks ") >= 1);
+    REQUIRE(difference(before, 50).count(fmt::format("collective {} is all_reduce of ", before + 1)) == 2);
+  const int forgotten = 50, number = forgotten + 2;  // the rows hold calls from this one on
+  REQUIRE(difference(0, static_cast<int>(kCalls) + forgotten)
+              .count(fmt::format("some collective before number {} is not the same on ranks ", number)) == 2);
 }
 
 TEST_CASE("a row keeps its last calls") {
@@ -260,24 +288,27 @@ TEST_CASE("a row keeps its last calls") {
   REQUIRE(row->find(2 * kCalls)->chain == call.chain);
 }
 
-TEST_CASE("machines: one that falls silent is named after the timeout") {
-  Machines machines(2);
-  machines.per_machine = 1;
-  machines.options.timeout_s = 3;
-  const auto outcome = machines.play([](Rank& rank) {
-    rank.collectives(3);
-    if (rank.rank == 1) raise(SIGKILL);  // nobody is left there to say so
-    rank.collective();
-  });
-  REQUIRE(outcome.codes == ExitCodes{kExitPeer, -SIGKILL});
-  REQUIRE(outcome.count("rank 1 is stopped, without a heartbeat for") == 1);
-  REQUIRE(outcome.seconds < 10);
+TEST_CASE("machines: one that sends no heartbeat is named after the timeout, in a collective or not") {
+  for (const bool in_collective : {true, false}) {
+    Machines machines(2);
+    machines.per_machine = 1;
+    machines.options.timeout_s = 3;
+    const auto outcome = machines.run_ranks([&](Rank& rank) {
+      rank.collectives(3);
+      if (rank.rank == 1) raise(SIGKILL);  // nobody is left there to report it
+      if (!in_collective) nap(30'000);
+      rank.collective();
+    });
+    REQUIRE(outcome.codes == ExitCodes{kExitPeer, -SIGKILL});
+    REQUIRE(outcome.count(fmt::format("machine 1 ({}, rank 1) has sent no heartbeat for", host_name())) == 1);
+    REQUIRE(outcome.seconds < 10);
+  }
 }
 
 TEST_CASE("machines: a store that is killed ends all at once, one that is stopped after the timeout") {
   Machines machines;
   const auto store = machines.store.pid();
-  const auto outcome = machines.play([&](Rank& rank) {
+  const auto outcome = machines.run_ranks([&](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 3) kill(store, SIGKILL);
     nap(15'000);
@@ -289,7 +320,7 @@ TEST_CASE("machines: a store that is killed ends all at once, one that is stoppe
 
   Machines stopped;
   stopped.options.timeout_s = 3;
-  const auto silence = stopped.play([&](Rank& rank) {
+  const auto silence = stopped.run_ranks([&](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 0) kill(stopped.store.pid(), SIGSTOP);
     nap(15'000);
@@ -301,18 +332,18 @@ TEST_CASE("machines: a store that is killed ends all at once, one that is stoppe
 
 TEST_CASE("machines: rank 0 that keeps the store stays until the others are done, and takes them along when it is killed") {
   Machines machines;
-  machines.options.world.hosted_store = false;
-  machines.options.world.port = free_port();
-  const auto good = machines.play([](Rank& rank) {
+  machines.options.launch_env.hosted_store = false;
+  machines.options.launch_env.port = free_port();
+  const auto good = machines.run_ranks([](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 2) nap(1500);
   });
   REQUIRE(good.codes == ExitCodes(4, 0));
-  REQUIRE(good.said == "");
+  REQUIRE(good.printed == "");
   REQUIRE(good.seconds < 8);
 
-  machines.options.world.port = free_port();
-  const auto killed = machines.play([](Rank& rank) {
+  machines.options.launch_env.port = free_port();
+  const auto killed = machines.run_ranks([](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 0) raise(SIGKILL);
     rank.collectives(1000);
@@ -322,8 +353,8 @@ TEST_CASE("machines: rank 0 that keeps the store stays until the others are done
   REQUIRE(killed.count("which keeps the store, is gone: ") == 1);
   REQUIRE(killed.seconds < 8);
 
-  machines.options.world.port = free_port();
-  const auto told = machines.play([](Rank& rank) {
+  machines.options.launch_env.port = free_port();
+  const auto told = machines.run_ranks([](Rank& rank) {
     rank.collectives(3);
     if (rank.rank == 1) raise(SIGKILL);
     rank.collectives(1000);
@@ -335,7 +366,7 @@ TEST_CASE("machines: rank 0 that keeps the store stays until the others are done
 TEST_CASE("CPU ranks on several machines are refused") {
   Machines machines;
   const auto codes = machines.run_with_options([](const CommOptions& own) {
-    setenv("NCCL_HOSTID", own.world.rank < 3 ? "a" : "b", 1);
+    setenv("NCCL_HOSTID", own.launch_env.rank < 3 ? "a" : "b", 1);
     try {
       make_comm(own);
       return false;
