@@ -139,9 +139,9 @@ ExitCode train(const TrainOptions& options) {
   require_memory(config, numerics, world);
 
   nn::Model model(config.model, numerics.options(), *comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
-  AdamW optimizer(config.optim, model.units(), *comm, parallel.zero > 0);
-  Trainer trainer(config, *comm, model, optimizer, loader);
-  begin_training(checkpoint, config, trainer, model, optimizer, *comm);
+  const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(parallel, *comm));
+  Trainer trainer(config, *comm, model, *optimizer, loader);
+  begin_training(checkpoint, config, trainer, model, *optimizer, *comm);
   phase("model", describe_model(config));
   if (checkpoint) phase("resume", checkpoint->path());
   if (trainer.steps() >= trainer.total_steps()) {
@@ -155,7 +155,7 @@ ExitCode train(const TrainOptions& options) {
     report.emplace(run_dir, config, numerics, trainer.steps());
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  CheckpointWriter saver(run_dir, config, trainer, model, optimizer, *comm);
+  CheckpointWriter saver(run_dir, config, trainer, model, *optimizer, *comm);
   return train_steps({config, run_dir, stop, *comm, model, trainer, saver, validation}, report);
 }
 

@@ -24,29 +24,30 @@ struct GradientReducer::Hook final : torch::autograd::PostAccumulateGradHook {
 
 GradientReducer::GradientReducer(const ParallelConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,
                                  Comm& comm)
-    : config_(config), comm_(comm), short_lived_(config.zero == 2 && comm.world() > 1) {
+    : comm_(comm), sharding_(config, comm) {
   const bool copied = comm.world() > 1 && config.reduce_dtype == DataType::kBfloat16;
   int64_t largest = 0;
   for (const auto& unit : units) largest = std::max(largest, unit->size());
   auto options = units.front()->grad_options();
   if (copied) options = options.dtype(at::kBFloat16);
-  if (short_lived_ || copied) {
+  if (sharding_.gradients || copied) {
     for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::empty({largest}, options));
   }
   comm.reserve(largest * static_cast<int64_t>(options.dtype().itemsize()));
   units_.reserve(units.size());  // hooks hold references
   for (const auto& unit : units) {
     auto& state = units_.emplace_back(UnitState{.unit = unit.get()});
-    if (short_lived_) {
+    if (sharding_.gradients) {
       state.own = at::zeros({unit->slice_end() - unit->slice_begin()}, unit->grad_options());
     } else {
-      unit->attach_grads(config.zero == 0 ? comm.gather_buffer(unit->size(), unit->grad_options()) : unit->make_grads());
+      unit->attach_grads(sharding_.state ? unit->make_grads() : comm.gather_buffer(unit->size(), unit->grad_options()));
       state.own = unit->own_slice(unit->flat_grads());
     }
-    reduced_.push_back(config.zero == 0 ? unit->flat_grads() : state.own);
+    reduced_.push_back(sharding_.state ? state.own : unit->flat_grads());
     for (const auto& p : unit->params()) {
       torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, std::make_unique<Hook>(*this, state));
-      if (short_lived_) state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { keep_early(state); }));
+      if (sharding_.gradients)
+        state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { keep_early(state); }));
     }
   }
 }
@@ -56,7 +57,7 @@ GradientReducer::~GradientReducer() {
     for (size_t i = 0; i < state.unit->params().size(); ++i) {
       const auto& tensor = state.unit->params()[i].tensor;
       torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
-      if (short_lived_) tensor.remove_hook(state.hooks[i]);
+      if (sharding_.gradients) tensor.remove_hook(state.hooks[i]);
     }
     state.unit->attach_grads({});
   }
@@ -64,12 +65,12 @@ GradientReducer::~GradientReducer() {
 
 void GradientReducer::begin_step() {
   first_ = true;
-  if (short_lived_) return;
+  if (sharding_.gradients) return;
   for (auto& state : units_) state.unit->flat_grads().zero_();
 }
 
 void GradientReducer::begin_micro_batch(bool last) {
-  reducing_ = last || short_lived_;
+  reducing_ = last || sharding_.gradients;
   left_ = units_.size();
   for (auto& state : units_) state.waiting_for = std::ssize(state.unit->params());
   begin_next();
@@ -77,7 +78,7 @@ void GradientReducer::begin_micro_batch(bool last) {
 
 /// Before the backward of the unit begins: kernels add to a gradient that is there, and make one of their own otherwise.
 void GradientReducer::begin_next() {
-  if (!short_lived_ || left_ == 0) return;
+  if (!sharding_.gradients || left_ == 0) return;
   auto& state = units_[left_ - 1];
   if (state.unit->flat_grads().defined()) return;
   auto buffer = sent(state);
@@ -108,8 +109,8 @@ void GradientReducer::reduce_next() {
   auto& state = units_[--left_];
   const auto full = sent(state);
   if (full.data_ptr() != state.unit->flat_grads().data_ptr()) full.copy_(state.unit->flat_grads());
-  if (short_lived_) state.unit->attach_grads({});
-  const bool adds = short_lived_ && !first_, converts = full.scalar_type() != state.own.scalar_type();
+  if (sharding_.gradients) state.unit->attach_grads({});
+  const bool adds = sharding_.gradients && !first_, converts = full.scalar_type() != state.own.scalar_type();
   const auto part = adds || converts ? state.unit->own_slice(full) : state.own;
   in_flight_.push_back({&state, comm_.reduce_scatter(full, part), part});
   begin_next();
@@ -125,12 +126,12 @@ at::Tensor GradientReducer::sent(UnitState& state) {
 void GradientReducer::finish_oldest() {
   auto& [state, ticket, part] = in_flight_.front();
   comm_.wait(ticket);
-  if (short_lived_ && !first_) {
+  if (sharding_.gradients && !first_) {
     state->own.add_(part);
   } else if (!part.is_same(state->own)) {
     state->own.copy_(part);
   }
-  if (config_.zero == 0) gathers_.push_back(comm_.all_gather(state->unit->flat_grads()));
+  if (!sharding_.state) gathers_.push_back(comm_.all_gather(state->unit->flat_grads()));
   in_flight_.pop_front();
 }
 

@@ -8,6 +8,7 @@
 
 #include "lib/config/config.h"
 #include "lib/parallel/parameter_unit.h"
+#include "lib/parallel/sharding.h"
 
 namespace scatterlm {
 
@@ -59,9 +60,8 @@ class GradientReducer {
   at::Tensor sent(UnitState& state);
   void finish_oldest();
 
-  ParallelConfig config_;
   Comm& comm_;
-  bool short_lived_;  ///< buffers, that is zero 2
+  Sharding sharding_;
   std::vector<UnitState> units_;
   std::vector<at::Tensor> reduced_;
   std::vector<at::Tensor> buffers_;  ///< that of unit i is i modulo their number; none: gradients travel from where they are

@@ -23,6 +23,12 @@ struct Init {
 
 enum class Decay { kNo, kYes };
 
+/// Elements begin .. end-1 of a unit's flat buffers.
+struct ElementRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
 /// A tensor inside a unit.
 struct Param {
   std::string name;

@@ -21,7 +21,7 @@ double ms_since(Clock::time_point start) { return std::chrono::duration<double, 
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model,
-                                   AdamW& optimizer, Comm& comm)
+                                   Optimizer& optimizer, Comm& comm)
     : run_dir_(std::move(run_dir)), config_(config), trainer_(trainer), model_(model), optimizer_(optimizer), comm_(comm) {}
 
 void CheckpointWriter::save() {

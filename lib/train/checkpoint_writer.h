@@ -17,7 +17,8 @@ namespace scatterlm {
 /// memory, on a GPU by a stream of its own that only the next update waits for, and a thread writes the copy: the same bytes.
 class CheckpointWriter {
  public:
-  CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model, AdamW& optimizer, Comm& comm);
+  CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model, Optimizer& optimizer,
+                   Comm& comm);
 
   /// Saves the present state, after what was begun before. All ranks call it, as they do finish().
   void save();
@@ -46,7 +47,7 @@ class CheckpointWriter {
   const Config& config_;
   Trainer& trainer_;
   nn::Model& model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   Comm& comm_;
   std::vector<at::Tensor> host_;    ///< one a slice, used again by every save
   bool under_way_ = false;          ///< on some rank

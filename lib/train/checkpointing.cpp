@@ -15,37 +15,33 @@
 namespace scatterlm {
 namespace {
 
-constexpr const char* kExpAvg = "exp_avg/";
-constexpr const char* kExpAvgSq = "exp_avg_sq/";
+std::string state_name(const std::string& state, const std::string& parameter) { return state + "/" + parameter; }
+/// A tensor of the optimiser: names of parameters and biases have no '/'.
+bool is_state(const std::string& tensor) { return tensor.find('/') != tensor.npos; }
 
-/// Elements of a unit.
-struct Elements {
-  int64_t begin, end;
-};
-
-/// Calls visit(param, first, count, at): elements first.. of a parameter that lie in the range, and where in the shard.
+/// Calls visit(name, param, first, values) for the weights of a shard and each tensor of its state, parameter by parameter: the
+/// part that lies in `range` of the unit. `values` are elements first.. of the tensor `name`, which has the parameter's shape.
 template <class F>
-void for_each_piece(const AdamW::Shard& shard, Elements range, F&& visit) {
+void for_each_piece(const Optimizer::Shard& shard, ElementRange range, F&& visit) {
   for (const auto& p : shard.unit->params()) {
-    const int64_t from = std::max(range.begin, p.offset), to = std::min(range.end, p.offset + p.numel);
-    if (from < to) visit(p, from - p.offset, to - from, from - shard.begin);
+    const auto visit_part = [&](const std::string& name, ElementRange held, const at::Tensor& values) {
+      const int64_t from = std::max({range.begin, held.begin, p.offset});
+      const int64_t to = std::min({range.end, held.end, p.offset + p.numel});
+      if (from < to) visit(name, p, from - p.offset, values.narrow(0, from - held.begin, to - from));
+    };
+    visit_part(p.name, shard.elements, shard.weights);
+    for (const auto& state : shard.state) visit_part(state_name(state.name, p.name), state.elements, state.values);
   }
 }
 
 std::string bias_name(const nn::Router& router) { return router.name + ".bias"; }
 
-std::vector<TensorSlice> training_slices(nn::Model& model, AdamW& optimizer, const Comm& comm) {
+std::vector<TensorSlice> training_slices(nn::Model& model, Optimizer& optimizer, const Comm& comm) {
   std::vector<TensorSlice> slices;
   for (const auto& shard : optimizer.shards()) {
-    // Where every rank has all of the state, each still writes its slice alone.
-    const Elements own{shard.unit->slice_begin(), shard.unit->slice_end()};
-    for_each_piece(shard, own, [&](const Param& p, int64_t first, int64_t count, int64_t at) {
-      auto add = [&](const std::string& prefix, const at::Tensor& flat) {
-        slices.push_back({prefix + p.name, p.shape, first, first + count, flat.narrow(0, at, count)});
-      };
-      add("", shard.weights);
-      add(kExpAvg, shard.exp_avg);
-      add(kExpAvgSq, shard.exp_avg_sq);
+    const auto saved = optimizer.sharding().saved(*shard.unit);
+    for_each_piece(shard, saved, [&](const std::string& name, const Param& p, int64_t first, const at::Tensor& values) {
+      slices.push_back({name, p.shape, first, first + values.numel(), values});
     });
   }
   for (const auto* router : model.routers()) {
@@ -73,15 +69,17 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
 }
 
 /// Throws Error on every rank if any rank's state holds a value that is not finite.
-void check_finite(int64_t step, AdamW& optimizer, Comm& comm) {
-  std::vector<at::Tensor> finite;
-  for (auto& shard : optimizer.shards()) {
-    for (const auto& flat : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) finite.push_back(at::isfinite(flat).all());
+void check_finite(int64_t step, Optimizer& optimizer, Comm& comm) {
+  std::vector<at::Tensor> finite;  // of each unit
+  for (const auto& shard : optimizer.shards()) {
+    auto all = at::isfinite(shard.weights).all();
+    for (const auto& state : shard.state) all = all & at::isfinite(state.values).all();
+    finite.push_back(all);
   }
   const auto broken = at::stack(finite).logical_not().to(at::kFloat);
   comm.all_reduce(broken);
   if (broken.sum().item<double>() == 0) return;
-  const auto first = broken.argmax().item<int64_t>() / 3;  // weights and two moments of each unit
+  const auto first = broken.argmax().item<int64_t>();
   fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", step,
        optimizer.shards()[static_cast<size_t>(first)].unit->name());
 }
@@ -103,7 +101,7 @@ void check_same_tensors(const CheckpointReader& reader, const nn::Model& model) 
   }
   size_t weights = 0;
   for (const auto& [name, logical] : stored) {
-    if (!name.starts_with(kExpAvg) && !name.starts_with(kExpAvgSq) && !name.ends_with(".router.bias")) weights++;
+    if (!is_state(name) && !name.ends_with(".router.bias")) weights++;
   }
   if (weights != known) fail_user("{}: holds {} weight tensors, this model has {}", reader.path(), weights, known);
 }
@@ -120,7 +118,7 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 }  // namespace
 
-TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
+TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, Optimizer& optimizer,
                                    Comm& comm) {
   check_finite(trainer.steps(), optimizer, comm);
   return {{trainer.steps(), dump_config(config), trainer.state()}, training_slices(model, optimizer, comm)};
@@ -134,23 +132,21 @@ std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& c
 }
 
 std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
-                          AdamW& optimizer, Comm& comm) {
+                          Optimizer& optimizer, Comm& comm) {
   return write_snapshot(run_dir, config.checkpoint, training_snapshot(config, trainer, model, optimizer, comm),
                         {comm.rank(), comm.world(), [&] { comm.barrier(); }});
 }
 
 void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
-                     AdamW& optimizer) {
+                     Optimizer& optimizer) {
   check_same_model(reader, config);
   check_same_tensors(reader, model);
   for (const auto& shard : optimizer.shards()) {
-    for_each_piece(shard, {shard.begin, shard.end}, [&](const Param& p, int64_t first, int64_t count, int64_t at) {
-      auto load = [&](const std::string& prefix, const at::Tensor& flat) {
-        flat.narrow(0, at, count).copy_(reader.read(prefix + p.name, first, first + count));
-      };
-      load("", shard.weights);
-      load(kExpAvg, shard.exp_avg);
-      load(kExpAvgSq, shard.exp_avg_sq);
+    for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
+      if (!reader.tensors().count(name)) {
+        fail_user("{}: has no optimiser state '{}', which this run's optimiser needs", reader.path(), name);
+      }
+      values.copy_(reader.read(name, first, first + values.numel()));
     });
   }
   optimizer.publish();
@@ -159,7 +155,7 @@ void resume_training(const CheckpointReader& reader, const Config& config, Train
 }
 
 void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
-                    AdamW& optimizer, Comm& comm) {
+                    Optimizer& optimizer, Comm& comm) {
   if (checkpoint) {
     resume_training(*checkpoint, config, trainer, model, optimizer);
   } else {

@@ -7,7 +7,7 @@
 #include "lib/distributed/comm.h"
 #include "lib/io/checkpoint.h"
 #include "lib/nn/model.h"
-#include "lib/optim/adamw.h"
+#include "lib/optim/optimizer.h"
 #include "lib/train/trainer.h"
 
 namespace scatterlm {
@@ -19,7 +19,7 @@ struct TrainingSnapshot {
 };
 
 /// Waits for the device. Throws Error if the state holds values that are not finite.
-TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, AdamW& optimizer,
+TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, Optimizer& optimizer,
                                    Comm& comm);
 
 /// Saves RUN/step_N and prunes old ones. Returns the new folder.
@@ -28,15 +28,15 @@ std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& c
 
 /// Both at once.
 std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
-                          AdamW& optimizer, Comm& comm);
+                          Optimizer& optimizer, Comm& comm);
 
 /// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
 void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
-                     AdamW& optimizer);
+                     Optimizer& optimizer);
 
 /// Where every run starts: at the checkpoint, or untrained. Throws Error unless all ranks start at the same step.
 void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
-                    AdamW& optimizer, Comm& comm);
+                    Optimizer& optimizer, Comm& comm);
 
 /// Throws as resume_training would, from names and shapes alone.
 void check_resumable(const CheckpointReader& reader, const Config& config);

@@ -14,9 +14,9 @@ SpeedRun::SpeedRun(const Config& config, const ExecutionSetup& numerics)
       loader_(config_.data, config_.model.vocab_size, config_.train.sequence_length, config_.train.seed, comm_->rank(),
               comm_->world()),
       model_(config_.model, numerics.options(), *comm_, config_.optim.decay_embeddings ? Decay::kYes : Decay::kNo),
-      optimizer_(config_.optim, model_.units(), *comm_, /*share=*/false),
-      trainer_(config_, *comm_, model_, optimizer_, loader_) {
-  begin_training(std::nullopt, config_, trainer_, model_, optimizer_, *comm_);
+      optimizer_(make_optimizer(config_.optim, model_.units(), *comm_, Sharding(config_.parallel, *comm_))),
+      trainer_(config_, *comm_, model_, *optimizer_, loader_) {
+  begin_training(std::nullopt, config_, trainer_, model_, *optimizer_, *comm_);
 }
 
 void SpeedRun::wait() const {

@@ -23,7 +23,7 @@ class SpeedRun {
   std::unique_ptr<Comm> comm_;
   Loader loader_;
   nn::Model model_;
-  AdamW optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   Trainer trainer_;
 };
 

@@ -58,7 +58,7 @@ std::optional<std::string> rounding_warning(const Config& config, int64_t world)
       rows, 2 * ops::kRoundingTile);
 }
 
-Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader)
+Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, Optimizer& optimizer, Loader& loader)
     : config_(config),
       comm_(comm),
       model_(model),

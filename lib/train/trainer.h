@@ -12,7 +12,7 @@
 #include "lib/data/loader.h"
 #include "lib/distributed/comm.h"
 #include "lib/nn/model.h"
-#include "lib/optim/adamw.h"
+#include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
 #include "lib/train/step_report.h"
 
@@ -27,7 +27,7 @@ std::optional<std::string> rounding_warning(const Config& config, int64_t world)
 
 class Trainer {
  public:
-  Trainer(const Config& config, Comm& comm, nn::Model& model, AdamW& optimizer, Loader& loader);
+  Trainer(const Config& config, Comm& comm, nn::Model& model, Optimizer& optimizer, Loader& loader);
 
   /// One optimiser step over the global batch. Only enqueues on a GPU: nothing here waits for the device. `before_update` is
   /// called on the host when the update is the next to enqueue. It needs the norm of all reduced gradients, so the device
@@ -52,7 +52,7 @@ class Trainer {
   const Config& config_;
   Comm& comm_;
   nn::Model& model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   Loader& loader_;
   GradientReducer gradients_;
   int64_t total_steps_;

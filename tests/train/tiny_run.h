@@ -37,17 +37,18 @@ struct TinyRun {
     if (change) change(config);
     loader.emplace(config.data, 300, 16, config.train.seed, 0, 1);
     model.emplace(config.model, at::kFloat, *comm);
-    optimizer.emplace(config.optim, model->units(), *comm, true);
+    optimizer = make_optimizer(config.optim, model->units(), *comm, Sharding(config.parallel, *comm));
     optimizer->initialise(config.train.seed);
     trainer.emplace(config, *comm, *model, *optimizer, *loader);
   }
   ~TinyRun() { std::filesystem::remove_all(folder); }
 
-  /// All weights, moments and router biases, to compare.
+  /// All weights, optimiser state and router biases, to compare.
   std::vector<at::Tensor> state() {
     std::vector<at::Tensor> all;
     for (auto& shard : optimizer->shards()) {
-      for (const auto& t : {shard.weights, shard.exp_avg, shard.exp_avg_sq}) all.push_back(t.clone());
+      all.push_back(shard.weights.clone());
+      for (const auto& state : shard.state) all.push_back(state.values.clone());
     }
     for (auto* router : model->routers()) {
       if (router->bias.defined()) all.push_back(router->bias.clone());
@@ -69,7 +70,7 @@ struct TinyRun {
   std::unique_ptr<Comm> comm = make_single_comm();
   std::optional<Loader> loader;
   std::optional<nn::Model> model;
-  std::optional<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   std::optional<Trainer> trainer;
 };
 
