@@ -147,6 +147,7 @@ class Checker {
     const OptimConfig& optim = config_.optim;
     require(optim.betas.size() == 2 && optim.betas[0] < 1 && optim.betas[1] < 1, {"optim.betas"},
             fmt::format("'optim.betas: {}' must be two numbers from 0 to below 1", value_text(optim.betas)));
+    require(optim.momentum < 1, {"optim.momentum"}, fmt::format("'optim.momentum: {}' must be below 1", optim.momentum));
     require(optim.state_dtype == DataType::kFloat32 || config_.train.dtype != TrainDtype::kFloat32,
             {"optim.state_dtype", "train.dtype"}, "'optim.state_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32");
     const int64_t steps = total_steps(config_.train);

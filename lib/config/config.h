@@ -97,9 +97,12 @@ struct TrainConfig {
 };
 
 struct OptimConfig {
+  OptimizerName name = OptimizerName::kAdamw;
   double lr = 1e-3;
   std::vector<double> betas = {0.9, 0.95};
   double eps = 1e-8;
+  double momentum = 0.95;
+  int64_t newton_schulz_steps = 5;
   double weight_decay = 0.1;
   bool decay_embeddings = false;
   double clip_grad_norm = 1.0;
@@ -113,9 +116,13 @@ struct OptimConfig {
 
   template <class V>
   void visit(V& v) {
+    v.key("name", name,
+          "adamw; or muon for the matrices of layers, with AdamW for embeddings, head, routers, norms and biases");
     v.key("lr", lr, "peak learning rate", Range{0, 1e3});
     v.key("betas", betas, "AdamW's two decay rates", Range{0, 1});
     v.key("eps", eps, "AdamW's epsilon", Range{1e-20, 1});
+    v.key("momentum", momentum, "Muon's momentum (optim.name: muon)", Range{0, 1});
+    v.key("newton_schulz_steps", newton_schulz_steps, "Newton-Schulz iterations of a Muon update", Range{1, 100});
     v.key("weight_decay", weight_decay, "decoupled weight decay of matrices; norms and biases have none", Range{0, 10});
     v.key("decay_embeddings", decay_embeddings, "embeddings decay as well");
     v.key("clip_grad_norm", clip_grad_norm, "global gradient norm is scaled down to this; 0 = no clipping", Range{0, 1e9});

@@ -37,6 +37,9 @@ std::vector<Ignored> ignored_keys(const Config& config) {
   const std::string schedule = std::string("optim.schedule is ") + enum_name(optim.schedule);
   unless(optim.schedule == Schedule::kWsd, "optim.decay_steps", "optim.schedule", schedule);
   unless(optim.schedule != Schedule::kConstant, "optim.min_lr_ratio", "optim.schedule", schedule);
+  const std::string optimizer = std::string("optim.name is ") + enum_name(optim.name);
+  unless(optim.name == OptimizerName::kMuon, "optim.momentum", "optim.name", optimizer);
+  unless(optim.name == OptimizerName::kMuon, "optim.newton_schulz_steps", "optim.name", optimizer);
   unless(optim.weight_decay > 0, "optim.decay_embeddings", "optim.weight_decay", "optim.weight_decay is 0");
   return ignored;
 }

@@ -56,8 +56,9 @@ GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& nam
                            InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope)
     : config(config), rope(std::move(rope)) {
   const int64_t query = config.num_attention_heads * config.head_dim, key = config.num_key_value_heads * config.head_dim;
-  qkv_weight = unit.param(name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(init.normal), Decay::kYes);
-  o_weight = unit.param(name + ".o_proj.weight", {hidden, query}, Init::normal(init.residual), Decay::kYes);
+  qkv_weight = unit.param(name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(init.normal), Decay::kYes,
+                          {query, key, key});
+  o_weight = unit.param(name + ".o_proj.weight", {hidden, query}, Init::normal(init.residual), Decay::kYes, {hidden});
   if (config.bias) {
     qkv_bias = unit.param(name + ".qkv_proj.bias", {query + 2 * key}, Init::zeros(), Decay::kNo);
     o_bias = unit.param(name + ".o_proj.bias", {hidden}, Init::zeros(), Decay::kNo);
@@ -88,10 +89,11 @@ MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_c
       router(without_rounding(router_config), name + ".router", config.num_experts, config.num_experts_per_tok, hidden,
              init.normal, unit, device) {
   const int64_t width = config.num_key_value_heads * config.head_dim;
-  q_weight = unit.param(name + ".experts.q_proj", {config.num_experts, width, hidden}, Init::normal(init.normal), Decay::kYes);
-  kv_weight = unit.param(name + ".kv_proj.weight", {2 * width, hidden}, Init::normal(init.normal), Decay::kYes);
-  o_weight =
-      unit.param(name + ".experts.o_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+  q_weight = unit.param(name + ".experts.q_proj", {config.num_experts, width, hidden}, Init::normal(init.normal), Decay::kYes,
+                        {width});
+  kv_weight = unit.param(name + ".kv_proj.weight", {2 * width, hidden}, Init::normal(init.normal), Decay::kYes, {width, width});
+  o_weight = unit.param(name + ".experts.o_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes,
+                        {hidden});
   if (config.qk_norm != QkNorm::kNone) qk_norm.emplace(config.qk_norm, name, width, width, config.head_dim, norm_eps, unit);
 }
 

@@ -11,14 +11,19 @@ namespace {
 
 int64_t up_rows(Activation activation, int64_t width) { return is_gated(activation) ? 2 * width : width; }
 
+/// Gate and up, or up alone.
+std::vector<int64_t> up_matrices(Activation activation, int64_t width) {
+  return is_gated(activation) ? std::vector{width, width} : std::vector{width};
+}
+
 }  // namespace
 
 DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, int64_t hidden, InitScale init,
                    ParameterUnit& unit)
     : activation(activation) {
-  up_weight =
-      unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes);
-  down_weight = unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(init.residual), Decay::kYes);
+  up_weight = unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden}, Init::normal(init.normal), Decay::kYes,
+                         up_matrices(activation, width));
+  down_weight = unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(init.residual), Decay::kYes, {hidden});
 }
 
 at::Tensor DenseMlp::forward(const at::Tensor& x) const {
@@ -32,9 +37,9 @@ MoeMlp::MoeMlp(const MoeConfig& config, const RouterConfig& router_config, const
              device) {
   const int64_t width = config.moe_intermediate_size;
   up_weight = unit.param(name + ".experts.up_proj", {config.num_experts, up_rows(config.activation, width), hidden},
-                         Init::normal(init.normal), Decay::kYes);
-  down_weight =
-      unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual), Decay::kYes);
+                         Init::normal(init.normal), Decay::kYes, up_matrices(config.activation, width));
+  down_weight = unit.param(name + ".experts.down_proj", {config.num_experts, hidden, width}, Init::normal(init.residual),
+                           Decay::kYes, {hidden});
   if (config.bias) {
     up_bias = unit.param(name + ".experts.up_proj_bias", {config.num_experts, up_rows(config.activation, width)}, Init::zeros(),
                          Decay::kNo);

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "lib/optim/adamw.h"
+#include "lib/optim/muon.h"
 
 namespace scatterlm {
 
@@ -50,6 +51,10 @@ void Optimizer::publish() {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,
                                           Comm& comm, const Sharding& sharding) {
+  switch (config.name) {
+    case OptimizerName::kMuon: return std::make_unique<Muon>(config, units, comm, sharding);
+    case OptimizerName::kAdamw: break;
+  }
   return std::make_unique<AdamW>(config, units, comm, sharding);
 }
 

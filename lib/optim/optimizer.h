@@ -79,7 +79,7 @@ class Optimizer {
   std::shared_ptr<c10::Event> copied_;
 };
 
-/// The optimiser of a configuration.
+/// The optimiser that optim.name asks for.
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,
                                           Comm& comm, const Sharding& sharding);
 

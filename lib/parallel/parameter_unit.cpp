@@ -14,13 +14,15 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 
 }  // namespace
 
-at::Tensor ParameterUnit::param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay) {
+at::Tensor ParameterUnit::param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay,
+                                std::vector<int64_t> matrix_rows) {
   Param p;
   p.name = name;
   p.numel = c10::multiply_integers(shape);
   p.shape = std::move(shape);
   p.init = init;
   p.decay = decay;
+  p.matrix_rows = std::move(matrix_rows);
   p.tensor = at::empty({0}, options_);  // allocate() gives it storage
   params_.push_back(p);
   return p.tensor;

@@ -36,6 +36,10 @@ struct Param {
   int64_t numel = 0;
   Init init;
   Decay decay = Decay::kYes;
+  /// Rows of the linear maps that the tensor holds one below the other (queries, keys and values; gate and up), which an
+  /// optimiser of whole matrices takes one by one, in each expert. Empty where none of its dimensions is a linear map's output
+  /// that should be treated so: embeddings, head, routers, norms, biases.
+  std::vector<int64_t> matrix_rows;
   int64_t offset = 0;  ///< first element in the flat buffer
   at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients while there are any
 };
@@ -47,8 +51,9 @@ class ParameterUnit {
  public:
   ParameterUnit(std::string name, at::TensorOptions options) : name_(std::move(name)), options_(options) {}
 
-  /// Declares a tensor. It has storage after allocate().
-  at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay);
+  /// Declares a tensor. It has storage after allocate(). `matrix_rows`: see Param; they add up to the last dimension but one.
+  at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay,
+                   std::vector<int64_t> matrix_rows = {});
 
   /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
   void allocate(Comm& comm);

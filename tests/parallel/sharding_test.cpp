@@ -28,7 +28,7 @@ struct SecondRank final : Comm {
 TEST_CASE("a rank updates all elements at ZeRO stage 0 and its slice from 1 on, and saves its slice at each") {
   SecondRank comm(2);
   ParameterUnit unit("layer", at::kFloat);
-  unit.param("up", {4, 32}, Init::normal(1), Decay::kYes);
+  unit.param("up", {4, 32}, Init::normal(1), Decay::kYes, {4});
   unit.allocate(comm);
   for (const int64_t zero : {0, 1, 2}) {
     const Sharding sharding({.zero = zero}, comm);
