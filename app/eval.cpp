@@ -4,6 +4,7 @@
 
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "lib/train/batch_plan.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/evaluate.h"
 #include "lib/train/execution_setup.h"
@@ -31,7 +32,7 @@ void evaluate_checkpoint(const EvalOptions& options) {
     fail_user("{}: its configuration names no data.validation; give --data PATH", options.path);
   EvalReader reader(config.data, config.model.vocab_size, config.train.sequence_length, options.tokens);
   Progress progress("evaluating", reader.num_tokens(), "tokens");
-  const auto result = evaluate(*trained.model, reader, sequences_per_pass(config.train), *make_single_comm(),
+  const auto result = evaluate(*trained.model, reader, BatchPlan(config.train).per_pass, *make_single_comm(),
                                [&](int64_t done) { progress.update(done); });
   progress.finish();
   std::cout << fmt::format("{}: validation loss {:.4f} nats/token, perplexity {:.3f}, {} tokens\n", trained.checkpoint,

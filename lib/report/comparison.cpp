@@ -165,7 +165,7 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
       same_keys("document boundaries", a, b, {"data.intra_document_masking", "data.eot_token"}),
       same_value("sequence length", number(train_a.sequence_length), number(train_b.sequence_length)),
       same_value("tokens a step", number(train_a.global_batch_tokens), number(train_b.global_batch_tokens)),
-      same_value("sequences a pass", number(sequences_per_pass(train_a)), number(sequences_per_pass(train_b))),
+      same_value("sequences a pass", number(BatchPlan(train_a).per_pass), number(BatchPlan(train_b).per_pass)),
       same_value("precision", dtype(a), dtype(b)),
       same_keys("optimiser", a, b, {"optim."}),
       same_value("vocabulary", number(a.config.model.vocab_size), number(b.config.model.vocab_size)),

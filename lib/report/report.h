@@ -13,6 +13,7 @@
 #include "lib/train/flops.h"
 #include "lib/train/step_report.h"
 #include "lib/train/tracer.h"
+#include "lib/train/training_loop.h"
 
 namespace scatterlm {
 
@@ -25,27 +26,27 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
 /// A warning if a router sends nearly every token to the same experts: the first such layer, and the keys that help.
 std::optional<std::string> collapse_warning(const StepReport& report, const RouterConfig& config);
 
-class Report {
+class Report final : public TrainingObserver {
  public:
   /// In a folder that is there. What was reported there of steps after resume_step is forgotten: the run takes them again.
   Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step,
          std::FILE* out = stdout);
 
   /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
-  void step(StepReport report);
+  void step(StepReport report) override;
 
   /// After every step: how far the run has come, on a terminal, at most ten times a second. The rate is that of the last step
   /// line.
-  void progress(int64_t step);
+  void progress(int64_t step) override;
 
   /// The summary of a trace: on the console, and in a file beside the trace.
-  void trace(const Trace& trace);
+  void trace(const Trace& trace) override;
 
   /// Where an untrained model stands, on the console.
-  void untrained(double validation_loss, int64_t total_steps);
+  void untrained(double validation_loss, int64_t total_steps) override;
 
   /// Ends the run on the console.
-  void summary();
+  void summary() override;
 
  private:
   void write_tensorboard(const StepReport& report);

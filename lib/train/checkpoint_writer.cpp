@@ -20,40 +20,39 @@ double ms_since(Clock::time_point start) { return std::chrono::duration<double, 
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model,
-                                   Optimizer& optimizer, Comm& comm)
-    : run_dir_(std::move(run_dir)), config_(config), trainer_(trainer), model_(model), optimizer_(optimizer), comm_(comm) {}
+CheckpointWriter::CheckpointWriter(std::string run_dir, TrainingState& state) : run_dir_(std::move(run_dir)), state_(state) {}
 
 void CheckpointWriter::save() {
   const auto start = Clock::now();
   finish();
-  if (config_.checkpoint.async) {
+  if (state_.config.checkpoint.async) {
     begin();
   } else {
-    save_training(run_dir_, config_, trainer_, model_, optimizer_, comm_);
+    save_training(run_dir_, state_);
   }
   stall_ms_ += ms_since(start);
 }
 
 void CheckpointWriter::begin() {
   const auto start = Clock::now();
-  auto snapshot = training_snapshot(config_, trainer_, model_, optimizer_, comm_);
+  auto snapshot = training_snapshot(state_);
   const auto copied = copy_to_host(snapshot.slices);
   const double stall_ms = ms_since(start);
-  step_ = trainer_.steps();
+  step_ = state_.steps;
   busy_ = true;
   std::packaged_task<void(std::stop_token)> write(
       [this, snapshot = std::move(snapshot), copied, stall_ms](std::stop_token stop) {
-        const auto device = model_.device();
+        const auto device = state_.model.device();
         c10::impl::VirtualGuardImpl(device.type()).setDevice(device);  // or a call to CUDA would take up memory on GPU 0
         const auto begun = Clock::now();
         if (copied) copied->synchronize();
         const auto meet = [&] {
           busy_ = false;
-          comm_.background_barrier(stop);
+          state_.comm.background_barrier(stop);
           busy_ = true;
         };
-        const auto path = write_snapshot(run_dir_, config_.checkpoint, snapshot, {comm_.rank(), comm_.world(), meet});
+        const auto path =
+            write_snapshot(run_dir_, state_.config.checkpoint, snapshot, {state_.comm.rank(), state_.comm.world(), meet});
         log_info(fmt::format("{}: saved in {} beside the training, which stood still for {:.0f} ms", path,
                              format_duration(ms_since(begun) / 1000), stall_ms));
       });
@@ -63,7 +62,7 @@ void CheckpointWriter::begin() {
 }
 
 std::shared_ptr<c10::Event> CheckpointWriter::copy_to_host(std::vector<TensorSlice>& slices) {
-  const auto device = model_.device();
+  const auto device = state_.model.device();
   const bool first = host_.empty();
   const auto copy_all = [&](bool beside) {
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -83,7 +82,7 @@ std::shared_ptr<c10::Event> CheckpointWriter::copy_to_host(std::vector<TensorSli
   copy_all(true);
   auto copied = std::make_shared<c10::Event>(device.type());
   copied->record(backend.getStream(device));
-  optimizer_.wait_before_step(copied);
+  state_.optimizer->wait_before_step(copied);
   return copied;
 }
 
@@ -94,10 +93,10 @@ void CheckpointWriter::check() {
 CheckpointWriter::Progress CheckpointWriter::progress() {
   check();
   const bool pending = written_.valid(), busy = pending && busy_;
-  auto votes = at::tensor({static_cast<int64_t>(pending), static_cast<int64_t>(busy)}).to(model_.device());
-  comm_.all_reduce(votes);
+  auto votes = at::tensor({static_cast<int64_t>(pending), static_cast<int64_t>(busy)}).to(state_.model.device());
+  state_.comm.all_reduce(votes);
   votes = votes.cpu();
-  return {votes[0].item<int64_t>() == 0, busy && votes[1].item<int64_t>() < comm_.world()};
+  return {votes[0].item<int64_t>() == 0, busy && votes[1].item<int64_t>() < state_.comm.world()};
 }
 
 void CheckpointWriter::finish() {
@@ -106,7 +105,7 @@ void CheckpointWriter::finish() {
   auto in_time = Clock::now();  // when this rank last was no later than the others
   for (auto now = progress(); !now.all_done; now = progress()) {
     if (!now.late) in_time = Clock::now();
-    if (ms_since(in_time) > 1000 * config_.parallel.timeout_s) give_up();
+    if (ms_since(in_time) > 1000 * state_.config.parallel.timeout_s) give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   under_way_ = false;
@@ -115,8 +114,8 @@ void CheckpointWriter::finish() {
 void CheckpointWriter::give_up() {
   log_error(fmt::format(
       "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
-      comm_.rank(), checkpoint_path(run_dir_, step_), config_.parallel.timeout_s));
-  comm_.tell_failure();
+      state_.comm.rank(), checkpoint_path(run_dir_, step_), state_.config.parallel.timeout_s));
+  state_.comm.tell_failure();
   std::fflush(nullptr);
   _exit(kExitFailure);
 }

@@ -17,8 +17,7 @@ namespace scatterlm {
 /// memory, on a GPU by a stream of its own that only the next update waits for, and a thread writes the copy: the same bytes.
 class CheckpointWriter {
  public:
-  CheckpointWriter(std::string run_dir, const Config& config, Trainer& trainer, nn::Model& model, Optimizer& optimizer,
-                   Comm& comm);
+  CheckpointWriter(std::string run_dir, TrainingState& state);
 
   /// Saves the present state, after what was begun before. All ranks call it, as they do finish().
   void save();
@@ -44,11 +43,7 @@ class CheckpointWriter {
   [[noreturn]] void give_up();
 
   std::string run_dir_;
-  const Config& config_;
-  Trainer& trainer_;
-  nn::Model& model_;
-  Optimizer& optimizer_;
-  Comm& comm_;
+  TrainingState& state_;
   std::vector<at::Tensor> host_;    ///< one a slice, used again by every save
   bool under_way_ = false;          ///< on some rank
   int64_t step_ = 0;                ///< of what is under way

@@ -36,16 +36,16 @@ void for_each_piece(const Optimizer::Shard& shard, ElementRange range, F&& visit
 
 std::string bias_name(const nn::Router& router) { return router.name + ".bias"; }
 
-std::vector<TensorSlice> training_slices(nn::Model& model, Optimizer& optimizer, const Comm& comm) {
+std::vector<TensorSlice> training_slices(const TrainingState& state) {
   std::vector<TensorSlice> slices;
-  for (const auto& shard : optimizer.shards()) {
-    const auto saved = optimizer.sharding().saved(*shard.unit);
+  for (const auto& shard : state.optimizer->shards()) {
+    const auto saved = state.optimizer->sharding().saved(*shard.unit);
     for_each_piece(shard, saved, [&](const std::string& name, const Param& p, int64_t first, const at::Tensor& values) {
       slices.push_back({name, p.shape, first, first + values.numel(), values});
     });
   }
-  for (const auto* router : model.routers()) {
-    if (router->bias.defined() && comm.rank() == 0) {
+  for (const auto* router : state.model.routers()) {
+    if (router->bias.defined() && state.comm.rank() == 0) {
       slices.push_back({bias_name(*router), {router->num_experts}, 0, router->num_experts, router->bias});
     }
   }
@@ -69,19 +69,19 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
 }
 
 /// Throws Error on every rank if any rank's state holds a value that is not finite.
-void check_finite(int64_t step, Optimizer& optimizer, Comm& comm) {
+void check_finite(const TrainingState& state) {
   std::vector<at::Tensor> finite;  // of each unit
-  for (const auto& shard : optimizer.shards()) {
+  for (const auto& shard : state.optimizer->shards()) {
     auto all = at::isfinite(shard.weights).all();
-    for (const auto& state : shard.state) all = all & at::isfinite(state.values).all();
+    for (const auto& kept : shard.state) all = all & at::isfinite(kept.values).all();
     finite.push_back(all);
   }
   const auto broken = at::stack(finite).logical_not().to(at::kFloat);
-  comm.all_reduce(broken);
+  state.comm.all_reduce(broken);
   if (broken.sum().item<double>() == 0) return;
   const auto first = broken.argmax().item<int64_t>();
-  fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", step,
-       optimizer.shards()[static_cast<size_t>(first)].unit->name());
+  fail("step {}: '{}' holds values that are not finite; no checkpoint is written, the previous ones stay", state.steps,
+       state.optimizer->shards()[static_cast<size_t>(first)].unit->name());
 }
 
 /// The first tensor of the model that the checkpoint lacks or has in another shape, or the first one that the model lacks.
@@ -118,10 +118,9 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 }  // namespace
 
-TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, Optimizer& optimizer,
-                                   Comm& comm) {
-  check_finite(trainer.steps(), optimizer, comm);
-  return {{trainer.steps(), dump_config(config), trainer.state()}, training_slices(model, optimizer, comm)};
+TrainingSnapshot training_snapshot(const TrainingState& state) {
+  check_finite(state);
+  return {{state.steps, dump_config(state.config), state.counters()}, training_slices(state)};
 }
 
 std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
@@ -131,37 +130,36 @@ std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& c
   return path;
 }
 
-std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
-                          Optimizer& optimizer, Comm& comm) {
-  return write_snapshot(run_dir, config.checkpoint, training_snapshot(config, trainer, model, optimizer, comm),
+std::string save_training(const std::string& run_dir, const TrainingState& state) {
+  auto& comm = state.comm;
+  return write_snapshot(run_dir, state.config.checkpoint, training_snapshot(state),
                         {comm.rank(), comm.world(), [&] { comm.barrier(); }});
 }
 
-void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
-                     Optimizer& optimizer) {
-  check_same_model(reader, config);
-  check_same_tensors(reader, model);
-  for (const auto& shard : optimizer.shards()) {
+void resume_training(const CheckpointReader& reader, TrainingState& state) {
+  check_same_model(reader, state.config);
+  check_same_tensors(reader, state.model);
+  for (const auto& shard : state.optimizer->shards()) {
     for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
       if (!reader.tensors().count(name)) {
-        fail_user("{}: has no optimiser state '{}', which this run's optimiser needs", reader.path(), name);
+        fail_user("{}: has no optimiser state '{}', which optim.name: {} needs; set optim.name back to that of the checkpoint",
+                  reader.path(), name, enum_name(state.config.optim.name));
       }
       values.copy_(reader.read(name, first, first + values.numel()));
     });
   }
-  optimizer.publish();
-  load_router_biases(reader, model);
-  trainer.load_state(reader.contents().state);
+  state.optimizer->publish();
+  load_router_biases(reader, state.model);
+  state.load_counters(reader.contents().state);
 }
 
-void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
-                    Optimizer& optimizer, Comm& comm) {
+void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state) {
   if (checkpoint) {
-    resume_training(*checkpoint, config, trainer, model, optimizer);
+    resume_training(*checkpoint, state);
   } else {
-    optimizer.initialise(config.train.seed);
+    state.optimizer->initialise(state.config.train.seed);
   }
-  check_same_start(trainer.steps(), model.device(), comm);
+  check_same_start(state.steps, state.model.device(), state.comm);
 }
 
 void check_resumable(const CheckpointReader& reader, const Config& config) {

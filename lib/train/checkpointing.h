@@ -4,11 +4,9 @@
 #include <string>
 
 #include "lib/config/config.h"
-#include "lib/distributed/comm.h"
 #include "lib/io/checkpoint.h"
 #include "lib/nn/model.h"
-#include "lib/optim/optimizer.h"
-#include "lib/train/trainer.h"
+#include "lib/train/training_state.h"
 
 namespace scatterlm {
 
@@ -19,24 +17,20 @@ struct TrainingSnapshot {
 };
 
 /// Waits for the device. Throws Error if the state holds values that are not finite.
-TrainingSnapshot training_snapshot(const Config& config, const Trainer& trainer, nn::Model& model, Optimizer& optimizer,
-                                   Comm& comm);
+TrainingSnapshot training_snapshot(const TrainingState& state);
 
 /// Saves RUN/step_N and prunes old ones. Returns the new folder.
 std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
                            const RankInfo& ranks);
 
 /// Both at once.
-std::string save_training(const std::string& run_dir, const Config& config, const Trainer& trainer, nn::Model& model,
-                          Optimizer& optimizer, Comm& comm);
+std::string save_training(const std::string& run_dir, const TrainingState& state);
 
 /// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
-void resume_training(const CheckpointReader& reader, const Config& config, Trainer& trainer, nn::Model& model,
-                     Optimizer& optimizer);
+void resume_training(const CheckpointReader& reader, TrainingState& state);
 
 /// Where every run starts: at the checkpoint, or untrained. Throws Error unless all ranks start at the same step.
-void begin_training(const std::optional<CheckpointReader>& checkpoint, const Config& config, Trainer& trainer, nn::Model& model,
-                    Optimizer& optimizer, Comm& comm);
+void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state);
 
 /// Throws as resume_training would, from names and shapes alone.
 void check_resumable(const CheckpointReader& reader, const Config& config);

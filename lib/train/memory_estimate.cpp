@@ -2,7 +2,7 @@
 
 #include "lib/distributed/shape_comm.h"
 #include "lib/nn/model.h"
-#include "lib/optim/adamw.h"
+#include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
 #include "lib/train/flops.h"
 #include "lib/util/error.h"
@@ -27,7 +27,7 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
   const int64_t weights = meter.peak_bytes();
   const GradientReducer gradients(config.parallel, model.units(), *comm);
   const int64_t with_gradients = meter.peak_bytes();
-  const AdamW optimizer(config.optim, model.units(), *comm, config.parallel.zero > 0);
+  const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return {.weights = weights, .gradients = with_gradients - weights, .optimizer = meter.peak_bytes() - with_gradients};
 }
 

@@ -13,14 +13,13 @@ SpeedRun::SpeedRun(const Config& config, const ExecutionSetup& numerics)
       comm_(make_single_comm()),
       loader_(config_.data, config_.model.vocab_size, config_.train.sequence_length, config_.train.seed, comm_->rank(),
               comm_->world()),
-      model_(config_.model, numerics.options(), *comm_, config_.optim.decay_embeddings ? Decay::kYes : Decay::kNo),
-      optimizer_(make_optimizer(config_.optim, model_.units(), *comm_, Sharding(config_.parallel, *comm_))),
-      trainer_(config_, *comm_, model_, *optimizer_, loader_) {
-  begin_training(std::nullopt, config_, trainer_, model_, *optimizer_, *comm_);
+      state_(config_, numerics.options(), *comm_, loader_),
+      trainer_(state_) {
+  begin_training(std::nullopt, state_);
 }
 
 void SpeedRun::wait() const {
-  if (model_.device().is_cuda()) at::accelerator::synchronizeDevice(model_.device().index());
+  if (state_.model.device().is_cuda()) at::accelerator::synchronizeDevice(state_.model.device().index());
 }
 
 double SpeedRun::block_ms(int64_t steps, const StopRequest& stop) {

@@ -22,8 +22,7 @@ class SpeedRun {
   Config config_;
   std::unique_ptr<Comm> comm_;
   Loader loader_;
-  nn::Model model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  TrainingState state_;
   Trainer trainer_;
 };
 

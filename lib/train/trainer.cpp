@@ -3,19 +3,16 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "lib/config/load.h"
 #include "lib/ops/token_rounding.h"
 #include "lib/optim/lr_schedule.h"
-#include "lib/util/error.h"
 
 namespace scatterlm {
 namespace {
 
 /// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, shares that rounding
 /// dropped and filled, auxiliary loss, z-loss.
-constexpr int64_t kRouterColumns = 7;
 at::Tensor router_row(const nn::Router& router, double tokens) {
   const auto& counts = router.counts;
   const auto mean_prob = router.prob_sum / tokens;
@@ -32,25 +29,10 @@ double load_limit(const nn::Router& router) {
 
 }  // namespace
 
-int64_t sequences_per_pass(const TrainConfig& config, int64_t world) {
-  const int64_t sequences = config.global_batch_tokens / config.sequence_length;
-  if (sequences % world != 0) {
-    fail_user("train.global_batch_tokens {} is {} sequences, which {} ranks cannot share equally; give a multiple of {}",
-              config.global_batch_tokens, sequences, world, world * config.sequence_length);
-  }
-  const int64_t micro = config.micro_batch_size > 0 ? config.micro_batch_size : sequences / world;
-  if (sequences / world % micro != 0) {
-    fail_user("train.micro_batch_size {} does not divide the {} sequences that each of {} ranks has in a step; give a divisor",
-              micro, sequences / world, world);
-  }
-  return micro;
-}
-
-std::optional<std::string> rounding_warning(const Config& config, int64_t world) {
-  if (config.model.router.rounding == Rounding::kNone) return std::nullopt;
-  const auto& moe = config.model.moe;
-  const int64_t tokens = sequences_per_pass(config.train, world) * config.train.sequence_length;
-  const double rows = static_cast<double>(tokens * moe.num_experts_per_tok) / static_cast<double>(moe.num_experts);
+std::optional<std::string> rounding_warning(const ModelConfig& config, int64_t tokens_per_pass) {
+  if (config.router.rounding == Rounding::kNone) return std::nullopt;
+  const auto& moe = config.moe;
+  const double rows = static_cast<double>(tokens_per_pass * moe.num_experts_per_tok) / static_cast<double>(moe.num_experts);
   if (rows >= 2 * ops::kRoundingTile) return std::nullopt;
   return fmt::format(
       "model.router.rounding: nearest with {:.0f} rows per expert and micro-batch learns worse than plain top-k, from {} on it does "
@@ -58,18 +40,17 @@ std::optional<std::string> rounding_warning(const Config& config, int64_t world)
       rows, 2 * ops::kRoundingTile);
 }
 
-Trainer::Trainer(const Config& config, Comm& comm, nn::Model& model, Optimizer& optimizer, Loader& loader)
-    : config_(config),
-      comm_(comm),
-      model_(model),
-      optimizer_(optimizer),
-      loader_(loader),
-      gradients_(config.parallel, model.units(), comm),
-      total_steps_(scatterlm::total_steps(config.train)),
-      nonfinite_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(model.device()))) {}
+Trainer::Trainer(TrainingState& state)
+    : state_(state),
+      config_(state.config),
+      comm_(state.comm),
+      model_(state.model),
+      loader_(state.loader),
+      gradients_(state.gradients),
+      plan_(config_.train, comm_.world()) {}
 
 void Trainer::step(const std::function<void()>& before_update) {
-  comm_.set_step(steps_ + 1);
+  comm_.set_step(state_.steps + 1);
   const auto ce_sum = accumulate_gradients();
   const auto& optim = config_.optim;
   loss_ = ce_sum / static_cast<double>(config_.train.global_batch_tokens);
@@ -78,24 +59,21 @@ void Trainer::step(const std::function<void()>& before_update) {
   const auto scale = optim.clip_grad_norm > 0 ? at::clamp_min(grad_norm_ / optim.clip_grad_norm, 1) : at::ones_like(grad_norm_);
 
   if (before_update) before_update();
-  steps_++;
-  optimizer_.step(gradients_.reduced(), learning_rate(optim, steps_, total_steps_), scale, 1 - finite);
+  state_.steps++;
+  const double lr = learning_rate(optim, state_.steps, state_.total_steps());
+  state_.optimizer->step(gradients_.reduced(), lr, scale, 1 - finite);
   for (auto* router : model_.routers()) router->update_bias(finite);
-
-  const auto skipped = (1 - finite).to(at::kDouble);
-  const auto in_row = (nonfinite_.narrow(0, 1, 1) + 1) * skipped;
-  nonfinite_ = at::cat({nonfinite_.narrow(0, 0, 1) + skipped, in_row, at::maximum(in_row, nonfinite_.narrow(0, 2, 1))});
+  state_.skipped.count(finite);
 }
 
 at::Tensor Trainer::accumulate_gradients() {
   const auto& train = config_.train;
-  const int64_t sequences = train.global_batch_tokens / train.sequence_length;
-  const int64_t micro = sequences_per_pass(train, comm_.world()) * comm_.world();
+  const int64_t sequences = plan_.sequences, micro = plan_.micro_batch;
   gradients_.begin_step();
   model_.begin_step();
 
   const auto total = static_cast<double>(train.global_batch_tokens);
-  auto ce_sum = at::zeros({1}, nonfinite_.options());
+  auto ce_sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
   for (int64_t done = 0; done < sequences; done += micro) {
     const auto batch = loader_.next(micro).to(model_.device());
     nn::RouterStep router_step{comm_, total, static_cast<double>((done + micro) * train.sequence_length)};
@@ -113,56 +91,40 @@ at::Tensor Trainer::accumulate_gradients() {
 
 StepReport Trainer::report() {
   const auto tokens = static_cast<double>(config_.train.global_batch_tokens);
-  std::vector<at::Tensor> rows{loss_, grad_norm_.to(at::kDouble), nonfinite_};
+  std::vector<at::Tensor> rows{loss_, grad_norm_.to(at::kDouble), state_.skipped.values()};
   for (const auto* router : model_.routers()) rows.push_back(router_row(*router, tokens));
   const auto read = at::cat(rows).cpu();  // the one wait for the device
   const double* values = read.const_data_ptr<double>();
+  const auto take = [&](int64_t count) { return std::exchange(values, values + count); };
+  const auto next = [&] { return *take(1); };
 
   StepReport report;
-  report.step = steps_;
-  report.total_steps = total_steps_;
-  report.tokens = this->tokens();
-  report.lr = learning_rate(config_.optim, steps_, total_steps_);
-  report.loss = values[0];
-  report.grad_norm = values[1];
-  report.nonfinite_steps = static_cast<int64_t>(values[2]);
-  report.nonfinite_row = static_cast<int64_t>(values[4]);
-  nonfinite_.narrow(0, 2, 1).copy_(nonfinite_.narrow(0, 1, 1));
-  values += 5;
+  report.step = state_.steps;
+  report.total_steps = state_.total_steps();
+  report.tokens = state_.tokens();
+  report.lr = learning_rate(config_.optim, state_.steps, state_.total_steps());
+  report.loss = next();
+  report.grad_norm = next();
+  const auto skipped = SkippedSteps::counts_of(take(SkippedSteps::kSize));
+  report.nonfinite_steps = skipped.total;
+  report.nonfinite_row = skipped.longest_row;
+  state_.skipped.begin_report();
   for (const auto* router : model_.routers()) {
-    report.routers.push_back({.name = router->name.substr(0, router->name.rfind(".router")),
-                              .load_max_mean = values[0],
-                              .load_limit = load_limit(*router),
-                              .dead_experts = static_cast<int64_t>(values[1]),
-                              .entropy = values[2],
-                              .drop = values[3],
-                              .fill = values[4],
-                              .aux_loss = values[5],
-                              .z_loss = values[6]});
-    report.load_max_mean = std::max(report.load_max_mean, values[0]);
-    report.aux_loss += values[5] / static_cast<double>(model_.routers().size());
-    report.z_loss += values[6] / static_cast<double>(model_.routers().size());
-    values += kRouterColumns;
+    const RouterReport row{.name = router->name.substr(0, router->name.rfind(".router")),
+                           .load_max_mean = next(),
+                           .load_limit = load_limit(*router),
+                           .dead_experts = static_cast<int64_t>(next()),
+                           .entropy = next(),
+                           .drop = next(),
+                           .fill = next(),
+                           .aux_loss = next(),
+                           .z_loss = next()};
+    report.load_max_mean = std::max(report.load_max_mean, row.load_max_mean);
+    report.aux_loss += row.aux_loss / static_cast<double>(model_.routers().size());
+    report.z_loss += row.z_loss / static_cast<double>(model_.routers().size());
+    report.routers.push_back(row);
   }
   return report;
-}
-
-nlohmann::json Trainer::state() const {
-  const auto counts = nonfinite_.cpu();
-  const double* nonfinite = counts.const_data_ptr<double>();
-  return {{"step", steps_},
-          {"tokens", tokens()},
-          {"seed", config_.train.seed},
-          {"data_position", loader_.position()},
-          {"optimizer_updates", optimizer_.updates().item<double>()},
-          {"nonfinite", {nonfinite[0], nonfinite[1], nonfinite[2]}}};
-}
-
-void Trainer::load_state(const nlohmann::json& state) {
-  steps_ = state.at("step").get<int64_t>();
-  loader_.seek(state.at("data_position").get<int64_t>());
-  optimizer_.updates().fill_(state.at("optimizer_updates").get<double>());
-  nonfinite_.copy_(at::tensor(state.at("nonfinite").get<std::vector<double>>(), at::kDouble));
 }
 
 }  // namespace scatterlm

@@ -64,10 +64,12 @@ struct Slow final : Gate {
 };
 
 struct Fixture {
-  TinyRun run{make_async};
-  std::string dir = (run.folder / "run").string();
+  explicit Fixture(Comm* comm = nullptr) : run(make_async, comm ? comm : &gate) {}
+
   Gate gate;
-  CheckpointWriter saver{dir, run.config, *run.trainer, *run.model, *run.optimizer, gate};
+  TinyRun run;
+  std::string dir = (run.folder / "run").string();
+  CheckpointWriter saver{dir, *run.state};
 };
 
 }  // namespace
@@ -77,7 +79,7 @@ TEST_CASE("what is saved beside the training is the state at that time, however 
   for (int save = 1; save <= 2; ++save) {  // the second one uses the memory of the first
     f.gate.open = false;
     f.run.trainer->step();
-    const auto state = f.run.state();
+    const auto state = f.run.tensors();
     f.saver.save();
     REQUIRE(f.saver.take_stall_ms() > 0);
     for (int i = 0; i < 3; ++i) f.run.trainer->step();
@@ -86,9 +88,9 @@ TEST_CASE("what is saved beside the training is the state at that time, however 
     f.gate.open = true;
     f.saver.finish();
     TinyRun other(make_async);
-    resume_training(open_checkpoint(f.dir), other.config, *other.trainer, *other.model, *other.optimizer);
-    REQUIRE(all_equal(other.state(), state));
-    REQUIRE(other.trainer->steps() == 4 * save - 3);
+    resume_training(open_checkpoint(f.dir), *other.state);
+    REQUIRE(all_equal(other.tensors(), state));
+    REQUIRE(other.state->steps == 4 * save - 3);
   }
 }
 
@@ -128,11 +130,10 @@ TEST_CASE("a rank that others wait for in vain gives up") {
     at::set_num_threads(1);  // a pool has no threads after fork(), and autograd's may not be needed: no step is made
     try {
       Hanging comm;
-      Fixture f;
+      Fixture f(&comm);
       f.run.config.parallel.timeout_s = 0.2;
-      CheckpointWriter saver(f.dir, f.run.config, *f.run.trainer, *f.run.model, *f.run.optimizer, comm);
-      saver.save();
-      saver.finish();
+      f.saver.save();
+      f.saver.finish();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
@@ -157,13 +158,12 @@ TEST_CASE("a rank that others wait for in vain gives up") {
 TEST_CASE("a save that no other rank waits for may be slow") {
   Slow comm;
   comm.open = true;
-  Fixture f;
+  Fixture f(&comm);
   f.run.config.parallel.timeout_s = 0.02;
   f.run.trainer->step();
-  CheckpointWriter saver(f.dir, f.run.config, *f.run.trainer, *f.run.model, *f.run.optimizer, comm);
-  saver.save();
-  saver.take_stall_ms();
-  saver.finish();
+  f.saver.save();
+  f.saver.take_stall_ms();
+  f.saver.finish();
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1});
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("a run that ends by an error does not wait for other ranks, and leaves
   Fixture f;
   f.run.trainer->step();
   {
-    CheckpointWriter saver(f.dir, f.run.config, *f.run.trainer, *f.run.model, *f.run.optimizer, f.gate);
+    CheckpointWriter saver(f.dir, *f.run.state);
     saver.save();
   }
   REQUIRE((!std::filesystem::exists(f.dir) || std::filesystem::is_empty(f.dir)));

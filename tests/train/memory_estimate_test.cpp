@@ -4,7 +4,7 @@
 
 #include "lib/config/load.h"
 #include "lib/nn/model.h"
-#include "lib/optim/adamw.h"
+#include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
 #include "lib/train/flops.h"
 #include "lib/util/memory_meter.h"
@@ -22,7 +22,7 @@ int64_t allocated(const Config& config, at::ScalarType dtype) {
   const MemoryMeter meter(at::kCPU);
   const nn::Model model(config.model, dtype, *comm);
   const GradientReducer gradients(config.parallel, model.units(), *comm);
-  const AdamW optimizer(config.optim, model.units(), *comm, config.parallel.zero > 0);
+  const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return meter.peak_bytes();
 }
 

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "lib/train/checkpointing.h"
+#include "lib/train/trainer.h"
 #include "lib/util/error.h"
 
 namespace scatterlm {
 
 /// A run of a tiny model on random tokens, in a folder of its own.
 struct TinyRun {
-  explicit TinyRun(const std::function<void(Config&)>& change = {}) {
+  explicit TinyRun(const std::function<void(Config&)>& change = {}, Comm* comm = nullptr) {
     std::filesystem::create_directories(folder);
     std::ofstream file(folder / "train.raw", std::ios::binary);
     for (int i = 0; i < 4000; i++) file.put(static_cast<char>((i * 7919 + i / 3) % 50)).put(0);
@@ -35,28 +36,28 @@ struct TinyRun {
     config.train.sequence_length = 16;
     config.train.global_batch_tokens = 128;
     if (change) change(config);
+    own_comm = make_single_comm();
     loader.emplace(config.data, 300, 16, config.train.seed, 0, 1);
-    model.emplace(config.model, at::kFloat, *comm);
-    optimizer = make_optimizer(config.optim, model->units(), *comm, Sharding(config.parallel, *comm));
-    optimizer->initialise(config.train.seed);
-    trainer.emplace(config, *comm, *model, *optimizer, *loader);
+    state.emplace(config, at::kFloat, comm ? *comm : *own_comm, *loader);
+    state->optimizer->initialise(config.train.seed);
+    trainer.emplace(*state);
   }
   ~TinyRun() { std::filesystem::remove_all(folder); }
 
   /// All weights, optimiser state and router biases, to compare.
-  std::vector<at::Tensor> state() {
+  std::vector<at::Tensor> tensors() {
     std::vector<at::Tensor> all;
-    for (auto& shard : optimizer->shards()) {
+    for (auto& shard : state->optimizer->shards()) {
       all.push_back(shard.weights.clone());
-      for (const auto& state : shard.state) all.push_back(state.values.clone());
+      for (const auto& kept : shard.state) all.push_back(kept.values.clone());
     }
-    for (auto* router : model->routers()) {
+    for (auto* router : state->model.routers()) {
       if (router->bias.defined()) all.push_back(router->bias.clone());
     }
     return all;
   }
   at::Tensor weight(const std::string& name) {
-    for (const auto& unit : model->units()) {
+    for (const auto& unit : state->model.units()) {
       for (const auto& p : unit->params()) {
         if (p.name == name) return p.tensor.detach();
       }
@@ -67,10 +68,9 @@ struct TinyRun {
   std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("scatterlm_run_{}", reinterpret_cast<uintptr_t>(this));
   Config config;
-  std::unique_ptr<Comm> comm = make_single_comm();
+  std::unique_ptr<Comm> own_comm;
   std::optional<Loader> loader;
-  std::optional<nn::Model> model;
-  std::unique_ptr<Optimizer> optimizer;
+  std::optional<TrainingState> state;
   std::optional<Trainer> trainer;
 };
 

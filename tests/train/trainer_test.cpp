@@ -37,14 +37,14 @@ TEST_CASE("a step that is not finite changes nothing, and is counted, also in a 
   auto broken = run.weight("norm.weight");
   const auto kept = broken.clone();
   broken.fill_(3e38f);  // finite, but what it is multiplied with overflows
-  const auto before = run.state();
+  const auto before = run.tensors();
   run.trainer->step();
   run.trainer->step();
   const auto report = run.trainer->report();
   REQUIRE_FALSE(std::isfinite(report.loss));
   REQUIRE(report.nonfinite_steps == 2);
   REQUIRE(report.nonfinite_row == 2);
-  REQUIRE(all_equal(run.state(), before));
+  REQUIRE(all_equal(run.tensors(), before));
 
   broken.copy_(kept);  // it recovers: the row is broken
   run.trainer->step();
@@ -64,23 +64,22 @@ TEST_CASE("a router whose logits are not finite skips the step and is named") {
   run.trainer->step();
   REQUIRE(run.trainer->report().first_broken_router().empty());
   run.weight("layers.0.mlp.router.weight")[0].fill_(std::numeric_limits<double>::infinity());
-  const auto before = run.state();
+  const auto before = run.tensors();
   run.trainer->step();
   const auto report = run.trainer->report();
   REQUIRE(report.nonfinite_steps == 1);
   REQUIRE(report.first_broken_router() == " (first in the router of layers.0.mlp)");
-  REQUIRE(all_equal(run.state(), before));
+  REQUIRE(all_equal(run.tensors(), before));
 }
 
 TEST_CASE("a checkpoint never holds weights that are not finite") {
   TinyRun run;
   run.trainer->step();
   const auto run_dir = (run.folder / "run").string();
-  save_training(run_dir, run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
+  save_training(run_dir, *run.state);
   run.trainer->step();
   run.weight("norm.weight")[0] = NAN;
-  REQUIRE_THROWS_WITH(save_training(run_dir, run.config, *run.trainer, *run.model, *run.optimizer, *run.comm),
-                      ContainsSubstring("'head' holds values that are not finite"));
+  REQUIRE_THROWS_WITH(save_training(run_dir, *run.state), ContainsSubstring("'head' holds values that are not finite"));
   REQUIRE(list_checkpoints(run_dir) == std::vector<int64_t>{1});
 }
 
@@ -88,15 +87,14 @@ TEST_CASE("a checkpoint brings back weights, moments, biases, counters and data 
   const auto bias = [](Config& config) { config.model.router.balance = Balance::kBias; };
   TinyRun run(bias), other(bias);
   for (int i = 0; i < 3; i++) run.trainer->step();
-  const auto path =
-      save_training((run.folder / "run").string(), run.config, *run.trainer, *run.model, *run.optimizer, *run.comm);
-  const auto at_three = run.state();
+  const auto path = save_training((run.folder / "run").string(), *run.state);
+  const auto at_three = run.tensors();
   run.trainer->step();
   other.config = run.config;
-  resume_training(CheckpointReader(path), other.config, *other.trainer, *other.model, *other.optimizer);
-  REQUIRE(all_equal(other.state(), at_three));
+  resume_training(CheckpointReader(path), *other.state);
+  REQUIRE(all_equal(other.tensors(), at_three));
   other.trainer->step();
-  REQUIRE(all_equal(other.state(), run.state()));
+  REQUIRE(all_equal(other.tensors(), run.tensors()));
   REQUIRE(other.trainer->report().loss == run.trainer->report().loss);
 }
 
@@ -108,6 +106,7 @@ TEST_CASE("the gradient norm is clipped to clip_grad_norm") {
   const double norm = run.trainer->report().grad_norm;
   REQUIRE(norm > 2 * limit);
   double sum = 0;
-  for (const auto& shard : run.optimizer->shards()) sum += shard.state[0].values.to(at::kDouble).square().sum().item<double>();
+  for (const auto& shard : run.state->optimizer->shards())
+    sum += shard.state[0].values.to(at::kDouble).square().sum().item<double>();
   REQUIRE(std::abs(std::sqrt(sum) / (1 - run.config.optim.betas[0]) / limit - 1) < 1e-4);
 }

@@ -1,0 +1,96 @@
+#include "lib/train/training_loop.h"
+
+#include <cmath>
+
+#include "tests/train/tiny_run.h"
+
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+/// Notes what it is told.
+struct Notes final : TrainingObserver {
+  void untrained(double validation_loss, int64_t total_steps) override {
+    REQUIRE(std::isfinite(validation_loss));
+    notes.push_back(fmt::format("untrained, {} to go", total_steps));
+  }
+  void progress(int64_t step) override { progressed = step; }
+  void step(StepReport report) override {
+    REQUIRE(report.step == progressed);
+    REQUIRE(report.step_ms > 0);
+    notes.push_back(fmt::format("step {}{}", report.step, report.val_loss ? " evaluated" : ""));
+  }
+  void trace(const Trace& trace) override { notes.push_back(fmt::format("trace {}", trace.step)); }
+  void summary() override { notes.push_back("summary"); }
+  std::vector<std::string> notes;
+  int64_t progressed = 0;
+};
+
+struct Fixture {
+  explicit Fixture(const std::function<void(Config&)>& change = {})
+      : run([&](Config& config) {
+          config.train.steps = 6;
+          config.log.interval = 3;
+          if (change) change(config);
+        }) {
+    reader.emplace(run.config.data, 300, 16, 64);
+  }
+  ExitCode train(double max_minutes = 0) {
+    const StopRequest stop(max_minutes);
+    return scatterlm::train(*run.state, {dir, stop, run.config.data.validation.empty() ? nullptr : &*reader, &observer});
+  }
+
+  TinyRun run;
+  std::string dir = (run.folder / "run").string();
+  std::optional<EvalReader> reader;
+  Notes observer;
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a run reports at its interval, saves at its end and sums up") {
+  Fixture f;
+  REQUIRE(f.train() == kExitDone);
+  REQUIRE(f.observer.notes == Names{"step 3", "step 6", "summary"});
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{6});
+}
+
+TEST_CASE("it evaluates before the first step, when it is due and at the end, and saves when that is due") {
+  Fixture f([](Config& config) {
+    config.data.validation = config.data.train;
+    config.train.eval_interval = 4;
+    config.checkpoint.save_interval = 2;
+    config.checkpoint.keep_last = 9;
+  });
+  REQUIRE(f.train() == kExitDone);
+  REQUIRE(f.observer.notes ==
+          Names{"untrained, 6 to go", "step 2", "step 3", "step 4 evaluated", "step 6 evaluated", "summary"});
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{2, 4, 6});
+}
+
+TEST_CASE("a run that is out of time saves and asks to be started again; the next goes on where it stood") {
+  Fixture whole, f;
+  REQUIRE(f.train(1e-9) == kExitRestart);
+  REQUIRE(f.observer.notes == Names{"step 1"});
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1});
+  REQUIRE(f.train() == kExitDone);
+  REQUIRE(f.observer.notes.back() == "summary");
+  REQUIRE(whole.train() == kExitDone);
+  REQUIRE(all_equal(f.run.tensors(), whole.run.tensors()));
+}
+
+TEST_CASE("a run whose steps are not finite saves what it had and fails") {
+  Fixture f([](Config& config) { config.train.max_nonfinite_steps = 2; });
+  f.run.weight("norm.weight").fill_(3e38f);
+  const auto before = f.run.tensors();
+  REQUIRE_THROWS_WITH(f.train(), ContainsSubstring("3 steps in a row up to step 3 had a loss or gradient that is not finite"));
+  REQUIRE(f.observer.notes == Names{"step 3"});
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{3});
+  TinyRun other;
+  resume_training(open_checkpoint(f.dir), *other.state);
+  REQUIRE(all_equal(other.tensors(), before));
+}
