@@ -2,6 +2,7 @@
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
+template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 namespace detail {
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
