@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHORT = ["train.tokens=0", "train.steps=160", "optim.warmup_steps=20", "train.eval_interval=40"]
 RATES = (3e-4, 4.5e-4, 6e-4)
 RUNS = [*((config, rate, ()) for config in ("dense_124m", "moe_124m") for rate in RATES),
-        *((config, 4.5e-4, ("optim.name=muon",)) for config in ("dense_124m", "moe_124m"))]
+        *((config, 9e-4, ("optim.name=muon",)) for config in ("dense_124m", "moe_124m"))]
 DENSE_TWIN = ("model.layers=gqa+dense*4", "model.dense.intermediate_size=256", "model.moa=null", "model.moe=null", "model.router=null")
 CPU_RUNS = [("quickstart", rate, sets) for rate in (1e-3, 2e-3, 3e-3) for sets in ((), DENSE_TWIN)]
 CPU_THREADS = 4

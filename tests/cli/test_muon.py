@@ -8,10 +8,12 @@ from test_parallel import difference, tensors, train
 MUON = ["--set", "train.steps=20", "--set", "optim.name=muon"]
 
 
-def test_it_learns_as_fast_as_adamw(scatterlm, tiny_config, runs):
-    adamw = train(scatterlm, 1, tiny_config, runs / "adamw", *MUON[:2])
-    muon = train(scatterlm, 1, tiny_config, runs / "muon", *MUON)
-    assert muon[-1]["loss"] < adamw[-1]["loss"] + 0.05
+def test_it_learns_faster_than_adamw(scatterlm, tiny_config, runs):
+    """At a rate that so small a model and so short a run want."""
+    rate = ["--set", "optim.lr=0.012"]
+    adamw = train(scatterlm, 1, tiny_config, runs / "adamw", *MUON[:2], *rate)
+    muon = train(scatterlm, 1, tiny_config, runs / "muon", *MUON, *rate)
+    assert muon[-1]["loss"] < adamw[-1]["loss"] - 0.1
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2])
