@@ -112,28 +112,21 @@ def test_cpu_ranks_on_several_machines_are_refused(binary, tiny_config, runs, fr
         assert "the 2 ranks are on 2 machines, and CPU ranks work on one alone: start them all on one, or use GPUs" in error
 
 
-def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_config, runs, free_port):
+def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_config, runs):
     endless = ["--run-dir", runs / "run", "--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000"]
-    ranks = start_ranks(binary, [rank_environment(rank, 2, free_port) for rank in (0, 1)], [[tiny_config, *endless]] * 2)
-    try:
-        deadline = time.monotonic() + 60
-        while not (runs / "run/metrics.jsonl").exists():
-            assert time.monotonic() < deadline and all(rank.poll() is None for rank in ranks)
-            time.sleep(0.01)
-        for rank, world, message in ((1, 2, f"127.0.0.1:{free_port} has a rank 1 already, process "),
-                                     (2, 3, f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{free_port} are 2; ")):
+    with Job(binary, 2, "train", tiny_config, *endless) as job:
+        pids = job.rank_pids()
+        job.wait_until((runs / "run/metrics.jsonl").exists, "first step", 60)
+        port = int(re.search(r"\0MASTER_PORT=(\d+)\0", pathlib.Path(f"/proc/{pids[0]}/environ").read_text())[1])
+        for rank, world, message in ((1, 2, f"127.0.0.1:{port} has a rank 1 already, process "),
+                                     (2, 3, f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; ")):
             stranger = scatterlm("train", tiny_config, "--set", "train.global_batch_tokens=192", "--run-dir", runs / "other",
-                                 env=rank_environment(rank, world, free_port))
+                                 env={**rank_environment(rank, world, port), "TORCHELASTIC_USE_AGENT_STORE": "True"})
             assert stranger.returncode == 2 and message in stranger.stderr
             assert stranger.stderr.count("\n") == 1 and "another job with another MASTER_PORT" in stranger.stderr
-        ranks[0].send_signal(signal.SIGTERM)
-        for rank in ranks:
-            _, error = rank.communicate(timeout=60)
-            assert rank.returncode == 75, error
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+        job.process.send_signal(signal.SIGTERM)
+        code, error, _ = job.end(60)
+    assert code == 75, error
 
 
 def test_an_address_that_does_not_exist_is_said(scatterlm, tiny_config):
