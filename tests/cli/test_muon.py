@@ -9,7 +9,7 @@ MUON = ["--set", "train.steps=20", "--set", "optim.name=muon"]
 
 
 def test_it_learns_faster_than_adamw(scatterlm, tiny_config, runs):
-    """At a rate that so small a model and so short a run want."""
+    """Both at a rate that so small a model and so short a run want."""
     rate = ["--set", "optim.lr=0.012"]
     adamw = train(scatterlm, 1, tiny_config, runs / "adamw", *MUON[:2], *rate)
     muon = train(scatterlm, 1, tiny_config, runs / "muon", *MUON, *rate)

@@ -35,11 +35,11 @@ struct Fixture {
           config.log.interval = 3;
           if (change) change(config);
         }) {
-    reader.emplace(run.config.data, 300, 16, 64);
+    if (!run.config.data.validation.empty()) reader.emplace(run.config.data, 300, 16, 64);
   }
   ExitCode train(double max_minutes = 0) {
     const StopRequest stop(max_minutes);
-    return scatterlm::train(*run.state, {dir, stop, run.config.data.validation.empty() ? nullptr : &*reader, &observer});
+    return scatterlm::train(*run.state, {dir, stop, reader ? &*reader : nullptr, &observer});
   }
 
   TinyRun run;
