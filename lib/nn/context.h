@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "lib/distributed/comm.h"
 #include "lib/ops/router.h"
 
 namespace scatterlm::nn {
@@ -19,20 +18,10 @@ struct KvCache {
   int64_t length = 0;  ///< positions held
 };
 
-/// Only while training: what the routers' losses and statistics need of the whole optimiser step.
-struct RouterStep {
-  Comm& comm;
-  double tokens_of_step;  ///< N: tokens of the step over all ranks and micro-batches
-  double tokens_so_far;   ///< the same up to and including this micro-batch
-  at::Tensor loss = {};  ///< auxiliary losses times their coefficients, means over the routers, for this micro-batch; undefined
-                         ///< if there is none
-
-  /// What a router chose in this micro-batch.
-  struct Choice {
-    ops::RouterOutput output;
-    at::Tensor rounded;  ///< [2] fp64: pairs dropped and pairs filled; undefined unless `rounding: nearest`
-  };
-  std::vector<Choice> choices = {};  ///< of each router, in the order in which they run
+/// What one router chose in a forward pass, for losses and statistics (lib/train/router_losses.h).
+struct RouterChoice {
+  ops::RouterOutput output;  ///< of top-k
+  at::Tensor rounded;        ///< [2] fp64: pairs dropped and pairs filled; undefined where nothing was rounded
 };
 
 struct Context {
@@ -40,7 +29,9 @@ struct Context {
   std::optional<at::Tensor> document_BS;  ///< attention stays inside a document
   std::optional<at::Tensor> mask;         ///< what that means for every layer; Model::forward makes it
   KvCache* cache = nullptr;               ///< generation
-  RouterStep* router_step = nullptr;      ///< training; without it routers add no loss and count nothing
+  /// Training: each router appends its choice, in layer order, and rounds its routing if configured so. Without it the pass
+  /// is one of evaluation or generation: plain top-k, and nothing is kept.
+  std::vector<RouterChoice>* router_choices = nullptr;
 };
 
 }  // namespace scatterlm::nn

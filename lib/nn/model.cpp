@@ -31,7 +31,6 @@ Model::Model(const ModelConfig& config, at::TensorOptions options, Comm& comm, D
     if (auto* moa = std::get_if<MoaAttention>(&layer->attention)) routers_.push_back(&moa->router);
     if (auto* moe = std::get_if<MoeMlp>(&layer->mlp)) routers_.push_back(&moe->router);
   }
-  router_statistics_ = RouterStatistics(routers_, options.device());
   for (auto& unit : units_) unit->allocate(comm);
 }
 
@@ -81,7 +80,6 @@ at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
       x = x + std::get<MoeMlp>(layer.mlp).forward(mlp_in, context);
     }
   }
-  if (context.router_step) router_statistics_.add(*context.router_step, config_.router);
   if (context.cache) context.cache->length += tokens_BS.size(1);
   units_.back()->wait_params();
   return ops::rms_norm(x, norm_weight_, config_.rms_norm_eps);

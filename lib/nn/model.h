@@ -35,8 +35,6 @@ class Model {
   const std::vector<std::unique_ptr<ParameterUnit>>& units() const { return units_; }
   /// Routers in layer order; of one layer, attention before MLP.
   const std::vector<Router*>& routers() const { return routers_; }
-  /// Statistics of the routers start from zero.
-  void begin_step() { router_statistics_.begin_step(); }
   at::Device device() const { return options_.device(); }
   int64_t num_parameters() const;
 
@@ -53,7 +51,6 @@ class Model {
   at::Tensor head_;                                    ///< [V, D], the embedding itself if tied
   std::vector<std::unique_ptr<DecoderLayer>> layers_;  // pointers: routers_ points into them
   std::vector<Router*> routers_;
-  RouterStatistics router_statistics_;
 };
 
 }  // namespace scatterlm::nn

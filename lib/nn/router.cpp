@@ -49,75 +49,16 @@ Router::Output Router::forward(const at::Tensor& x_TD, Context& context) {
   const auto selection_bias = bias.defined() ? std::optional(bias) : std::nullopt;
   auto out = ops::router(x_TD, weight, selection_bias, options);
   std::optional<ops::RoundedRouting> rounding;
-  if (auto* step = context.router_step) {
-    if (rounded.defined()) rounding = ops::token_rounding(out, options);
-    step->choices.push_back({out, rounding ? changes(out.counts_E, rounding->routing) : at::Tensor()});
+  if (context.router_choices) {
+    if (config.rounding == Rounding::kNearest) rounding = ops::token_rounding(out, options);
+    context.router_choices->push_back({out, rounding ? changes(out.counts_E, rounding->routing) : at::Tensor()});
   }
   if (rounding) return {rounding->gates_R, rounding->routing};
   return {out.gates_TK, ops::make_routing(out.ids_TK, num_experts)};
 }
 
-void Router::update_bias(const at::Tensor& apply) {
-  if (bias.defined()) bias += config.bias_update_rate * apply * at::sign(counts.mean() - counts).to(at::kFloat);
-}
-
-at::Tensor Router::step_losses(double tokens) const {
-  const auto aux =
-      num_experts * at::dot(counts, prob_sum) / (tokens * tokens * static_cast<double>(options.num_experts_per_tok));
-  return at::stack({aux, lse_sq_sum / tokens});
-}
-
-RouterStatistics::RouterStatistics(const std::vector<Router*>& routers, at::Device device) {
-  int64_t experts = 0, size = 0;
-  std::vector<at::Tensor> per_pick;
-  const auto fp64 = at::TensorOptions().dtype(at::kDouble);
-  for (const auto* router : routers) {
-    const auto picks = static_cast<double>(router->options.num_experts_per_tok);
-    per_pick.push_back(at::full({router->num_experts}, static_cast<double>(router->num_experts) / picks, fp64));
-    experts += router->num_experts;
-    size += 2 * router->num_experts + 1 + (router->config.rounding == Rounding::kNearest ? 2 : 0);
-  }
-  if (!routers.empty()) experts_per_pick_ = at::cat(per_pick).to(device);
-  totals_ = at::zeros({size}, fp64.device(device));
-  int64_t count = 0, square = 2 * experts, change = square + static_cast<int64_t>(routers.size());
-  for (auto* router : routers) {
-    router->counts = totals_.narrow(0, count, router->num_experts);
-    router->prob_sum = totals_.narrow(0, experts + count, router->num_experts);
-    router->lse_sq_sum = totals_[square++];
-    if (router->config.rounding == Rounding::kNearest) {
-      router->rounded = totals_.narrow(0, change, 2);
-      change += 2;
-    }
-    count += router->num_experts;
-  }
-}
-
-void RouterStatistics::add(RouterStep& step, const RouterConfig& config) {
-  if (step.choices.empty()) return;
-  std::vector<at::Tensor> counts, prob_sums, squares, rounded;
-  for (const auto& choice : step.choices) {
-    counts.push_back(choice.output.counts_E);
-    prob_sums.push_back(choice.output.prob_sum_E);
-    squares.push_back(choice.output.lse_sq_sum.view({1}));
-    if (choice.rounded.defined()) rounded.push_back(choice.rounded);
-  }
-  const auto num_routers = static_cast<double>(step.choices.size());
-  step.choices.clear();
-  const auto prob_sum = at::cat(prob_sums), lse_sq_sum = at::cat(squares);
-  std::vector<at::Tensor> parts{at::cat(counts).to(at::kDouble), prob_sum.detach().to(at::kDouble),
-                                lse_sq_sum.detach().to(at::kDouble)};
-  parts.insert(parts.end(), rounded.begin(), rounded.end());
-  auto sums = at::cat(parts);
-  step.comm.all_reduce(sums);
-  totals_ += sums;
-
-  const auto add = [&](const at::Tensor& term) { step.loss = step.loss.defined() ? step.loss + term : term; };
-  if (config.balance == Balance::kAux && config.aux_loss_coef > 0) {
-    const auto load = totals_.narrow(0, 0, prob_sum.size(0)) * experts_per_pick_ / step.tokens_so_far;
-    add(config.aux_loss_coef / num_routers *
-        ops::load_balance_loss(prob_sum, load.to(prob_sum.scalar_type()), step.tokens_of_step));
-  }
-  if (config.z_loss_coef > 0) add(config.z_loss_coef / num_routers / step.tokens_of_step * lse_sq_sum.sum());
+void Router::update_bias(const at::Tensor& counts_E, const at::Tensor& apply) {
+  if (bias.defined()) bias += config.bias_update_rate * apply * at::sign(counts_E.mean() - counts_E).to(at::kFloat);
 }
 
 }  // namespace scatterlm::nn

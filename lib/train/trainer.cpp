@@ -13,13 +13,13 @@ namespace {
 
 /// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, shares that rounding
 /// dropped and filled, auxiliary loss, z-loss.
-at::Tensor router_row(const nn::Router& router, double tokens) {
+at::Tensor router_row(const RouterSums& router, double tokens) {
   const auto& counts = router.counts;
   const auto mean_prob = router.prob_sum / tokens;
   const auto entropy = -at::xlogy(mean_prob, mean_prob).sum();
   const auto rounded = router.rounded.defined() ? router.rounded / counts.sum() : at::zeros({2}, counts.options());
   return at::cat({at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), rounded,
-                  router.step_losses(tokens)});
+                  router.losses(tokens)});
 }
 
 /// max/mean load where one expert takes every token.
@@ -47,6 +47,7 @@ Trainer::Trainer(TrainingState& state)
       model_(state.model),
       loader_(state.loader),
       gradients_(state.gradients),
+      router_losses_(model_),
       plan_(config_.train, comm_.world()) {}
 
 void Trainer::step(const std::function<void()>& before_update) {
@@ -62,7 +63,7 @@ void Trainer::step(const std::function<void()>& before_update) {
   state_.steps++;
   const double lr = learning_rate(optim, state_.steps, state_.total_steps());
   state_.optimizer->step(gradients_.reduced(), lr, scale, 1 - finite);
-  for (auto* router : model_.routers()) router->update_bias(finite);
+  router_losses_.update_biases(finite);
   state_.skipped.count(finite);
 }
 
@@ -70,16 +71,18 @@ at::Tensor Trainer::accumulate_gradients() {
   const auto& train = config_.train;
   const int64_t sequences = plan_.sequences, micro = plan_.micro_batch;
   gradients_.begin_step();
-  model_.begin_step();
+  router_losses_.begin_step();
 
   const auto total = static_cast<double>(train.global_batch_tokens);
   auto ce_sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
   for (int64_t done = 0; done < sequences; done += micro) {
     const auto batch = loader_.next(micro).to(model_.device());
-    nn::RouterStep router_step{comm_, total, static_cast<double>((done + micro) * train.sequence_length)};
-    nn::Context context{.router_step = &router_step};
+    std::vector<nn::RouterChoice> choices;
+    nn::Context context{.router_choices = &choices};
     const auto ce = model_.cross_entropy_sum(batch, context);
-    const auto objective = router_step.loss.defined() ? ce / total + router_step.loss : ce / total;
+    const auto so_far = static_cast<double>((done + micro) * train.sequence_length);
+    const auto router_loss = router_losses_.add(std::move(choices), so_far, total, comm_);
+    const auto objective = router_loss.defined() ? ce / total + router_loss : ce / total;
     gradients_.begin_micro_batch(done + micro == sequences);
     torch::autograd::backward({objective}, {});
     gradients_.end_micro_batch();
@@ -92,7 +95,7 @@ at::Tensor Trainer::accumulate_gradients() {
 StepReport Trainer::report() {
   const auto tokens = static_cast<double>(config_.train.global_batch_tokens);
   std::vector<at::Tensor> rows{loss_, grad_norm_.to(at::kDouble), state_.skipped.values()};
-  for (const auto* router : model_.routers()) rows.push_back(router_row(*router, tokens));
+  for (const auto& router : router_losses_.routers()) rows.push_back(router_row(router, tokens));
   const auto read = at::cat(rows).cpu();  // the one wait for the device
   const double* values = read.const_data_ptr<double>();
   const auto take = [&](int64_t count) { return std::exchange(values, values + count); };

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lib/train/batch_plan.h"
+#include "lib/train/router_losses.h"
 #include "lib/train/step_report.h"
 #include "lib/train/training_state.h"
 
@@ -40,6 +41,7 @@ class Trainer {
   nn::Model& model_;
   Loader& loader_;
   GradientReducer& gradients_;
+  RouterLosses router_losses_;
   BatchPlan plan_;
   at::Tensor loss_;       ///< [1] fp64: mean cross-entropy of the last step
   at::Tensor grad_norm_;  ///< [1] fp32

@@ -43,14 +43,15 @@ std::vector<ModelConfig> variants() {
   return all;
 }
 
-/// Loss and gradients of one step; returns the routers after it.
-std::vector<nn::Router> require_equals_plain_operations(const ModelConfig& config, const Batch& batch) {
+/// Loss and gradients of one step; returns the sums of its routers.
+std::vector<RouterSums> require_equals_plain_operations(const ModelConfig& config, const Batch& batch) {
   const auto comm = make_single_comm();
   nn::Model model(config, kDouble, *comm);
   initialise(model, 7);
   randomise_biases(model);
   ReferenceModel reference(model);
-  const auto loss = objective(model, batch, *comm), expected = reference.objective(batch);
+  RouterLosses losses(model);
+  const auto loss = objective(model, batch, *comm, losses), expected = reference.objective(batch);
   REQUIRE(std::abs(loss.item<double>() - expected.item<double>()) < 1e-12);
   torch::autograd::backward({loss}, {});
   torch::autograd::backward({expected}, {});
@@ -62,9 +63,7 @@ std::vector<nn::Router> require_equals_plain_operations(const ModelConfig& confi
       REQUIRE((p.tensor.grad() - wanted).norm().item<double>() <= 1e-10 * wanted.norm().item<double>());
     }
   }
-  std::vector<nn::Router> routers;
-  for (const auto* router : model.routers()) routers.push_back(*router);
-  return routers;
+  return losses.routers();
 }
 
 std::map<std::string, at::Tensor> parameters_of(const nn::Model& model) {
@@ -273,60 +272,4 @@ TEST_CASE("documents do not see each other") {
   const auto change = (after - before).abs().amax(at::IntArrayRef{0, 2});
   REQUIRE(change.narrow(0, 3, 5).max().item<double>() < 1e-12);
   REQUIRE(change.narrow(0, 1, 2).min().item<double>() > 1e-3);
-}
-
-TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported router losses") {
-  const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm);
-  initialise(model, 4);
-  const auto batch = random_batch(4, 6, 11);
-  std::vector<std::vector<double>> reported;
-  for (int64_t parts : {1, 2, 4}) {
-    model.begin_step();
-    double ce = 0;
-    for (int64_t part = 0; part < parts; part++) {
-      const int64_t count = 4 / parts;
-      const Batch micro{batch.input_BS.narrow(0, part * count, count), batch.target_BS.narrow(0, part * count, count),
-                        std::nullopt};
-      nn::RouterStep step{*comm, 24, static_cast<double>((part + 1) * count * 6)};
-      nn::Context context{.router_step = &step};
-      ce += model.cross_entropy_sum(micro, context).item<double>();
-    }
-    std::vector<double> row{ce};
-    for (auto* router : model.routers()) {
-      REQUIRE(router->counts.sum().item<double>() == 24 * 2);
-      const auto losses = router->step_losses(24);
-      row.push_back(losses[0].item<double>());
-      row.push_back(losses[1].item<double>());
-    }
-    reported.push_back(row);
-  }
-  for (size_t i = 0; i < reported[0].size(); i++) {
-    REQUIRE(std::abs(reported[1][i] - reported[0][i]) < 1e-11 * std::abs(reported[0][i]));
-    REQUIRE(std::abs(reported[2][i] - reported[0][i]) < 1e-11 * std::abs(reported[0][i]));
-  }
-}
-
-TEST_CASE("evaluation adds no router loss and counts nothing") {
-  const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm);
-  initialise(model, 4);
-  nn::Context context;
-  model.cross_entropy_sum(random_batch(2, 4, 11), context);
-  for (auto* router : model.routers()) REQUIRE(router->counts.sum().item<double>() == 0);
-}
-
-TEST_CASE("the selection bias rises for idle experts and falls for busy ones, unless the step is skipped") {
-  const auto comm = make_single_comm();
-  auto config = tiny_config();
-  config.router.balance = Balance::kBias;
-  config.router.bias_update_rate = 0.25;
-  nn::Model model(config, kDouble, *comm);
-  initialise(model, 4);
-  auto& router = *model.routers()[0];
-  router.counts.copy_(at::tensor({5.0, 2.0, 2.0}));
-  router.update_bias(at::zeros({1}));
-  REQUIRE(router.bias.equal(at::zeros({3})));
-  router.update_bias(at::ones({1}));
-  REQUIRE(router.bias.equal(at::tensor({-0.25f, 0.25f, 0.25f})));
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lib/nn/model.h"
+#include "lib/train/router_losses.h"
 
 namespace scatterlm::test {
 
@@ -45,14 +46,20 @@ inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint
   return {tokens.narrow(1, 0, length).contiguous(), tokens.narrow(1, 1, length).contiguous(), std::nullopt};
 }
 
-/// Mean cross-entropy + router losses of one step that is this batch.
-inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm) {
+/// Mean cross-entropy + router losses of one step that is this batch; `losses` has its sums.
+inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm, RouterLosses& losses) {
   const auto tokens = static_cast<double>(batch.target_BS.numel());
-  model.begin_step();
-  nn::RouterStep step{comm, tokens, tokens};
-  nn::Context context{.router_step = &step};
+  std::vector<nn::RouterChoice> choices;
+  nn::Context context{.router_choices = &choices};
   const auto ce = model.cross_entropy_sum(batch, context) / tokens;
-  return step.loss.defined() ? ce + step.loss : ce;
+  losses.begin_step();
+  const auto loss = losses.add(std::move(choices), tokens, tokens, comm);
+  return loss.defined() ? ce + loss : ce;
+}
+
+inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm) {
+  RouterLosses losses(model);
+  return objective(model, batch, comm, losses);
 }
 
 }  // namespace scatterlm::test
