@@ -1,9 +1,35 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lib/config/check.h"
 #include "lib/config/layers.h"
 
 namespace scatterlm {
+namespace {
+
+/// Keys and groups of keys that only some kinds of layers read.
+struct KeyOfKinds {
+  const char* key;
+  std::vector<std::string> kinds;  ///< as `model.layers` spells them
+};
+
+const KeyOfKinds kKeysOfKinds[] = {
+    {"model.attention", {"gqa", "swa"}},
+    {"model.attention.window", {"swa"}},
+    {"model.moa", {"moa"}},
+    {"model.dense", {"dense"}},
+    {"model.moe", {"moe"}},
+    {"model.router", {"moa", "moe"}},
+    {"model.router.rounding", {"moe"}},
+};
+
+template <class Kind>
+bool contains(const std::vector<std::string>& kinds, Kind kind) {
+  return std::find(kinds.begin(), kinds.end(), enum_name(kind)) != kinds.end();
+}
+
+}  // namespace
 
 std::vector<Ignored> ignored_keys(const Config& config) {
   std::vector<Ignored> ignored;
@@ -11,23 +37,16 @@ std::vector<Ignored> ignored_keys(const Config& config) {
     if (!used) ignored.push_back({path, cause, std::move(reason)});
   };
   const std::vector<LayerKind> layers = parse_layers(config.model.layers);
-  const auto some_layer = [&](auto matches) { return std::any_of(layers.begin(), layers.end(), matches); };
-  const bool has_gqa = some_layer([](LayerKind layer) { return layer.attention == AttentionKind::kGqa; });
-  const bool has_moa = some_layer([](LayerKind layer) { return layer.attention == AttentionKind::kMoa; });
-  const bool has_dense = some_layer([](LayerKind layer) { return layer.mlp == MlpKind::kDense; });
-  const bool has_moe = some_layer([](LayerKind layer) { return layer.mlp == MlpKind::kMoe; });
-  const std::string pattern = "in model.layers: " + one_line(config.model.layers);
-  unless(has_gqa, "model.attention", "model.layers", "no gqa layer " + pattern);
-  unless(has_moa, "model.moa", "model.layers", "no moa layer " + pattern);
-  unless(has_dense, "model.dense", "model.layers", "no dense layer " + pattern);
-  unless(has_moe, "model.moe", "model.layers", "no moe layer " + pattern);
-  unless(has_moa || has_moe, "model.router", "model.layers", "no moa or moe layer " + pattern);
+  for (const auto& [key, kinds] : kKeysOfKinds) {
+    const auto reads = [&](LayerKind layer) { return contains(kinds, layer.attention) || contains(kinds, layer.mlp); };
+    unless(std::any_of(layers.begin(), layers.end(), reads), key, "model.layers",
+           fmt::format("no {} layer in model.layers: {}", fmt::join(kinds, " or "), one_line(config.model.layers)));
+  }
 
   const RouterConfig& router = config.model.router;
   const std::string balance = std::string("model.router.balance is ") + enum_name(router.balance);
   unless(router.balance == Balance::kAux, "model.router.aux_loss_coef", "model.router.balance", balance);
   unless(router.balance == Balance::kBias, "model.router.bias_update_rate", "model.router.balance", balance);
-  unless(has_moe, "model.router.rounding", "model.layers", "no moe layer " + pattern);
 
   const bool evaluates = !config.data.validation.empty();
   unless(evaluates, "train.eval_interval", "data.validation", "data.validation is not set");

@@ -30,6 +30,7 @@ constexpr KeyAlias kKeyAliases[] = {
     {"kv_channels", "head_dim"},
     {"d_head", "head_dim"},
     {"attention_bias", "bias"},
+    {"sliding_window", "window"},
     {"d_ff", "intermediate_size"},
     {"ffn_hidden_size", "intermediate_size"},
     {"moe_ffn_hidden_size", "moe_intermediate_size"},

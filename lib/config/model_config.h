@@ -17,6 +17,7 @@ struct AttentionConfig {
   double rope_theta = 10000;
   QkNorm qk_norm = QkNorm::kNone;
   bool bias = false;
+  int64_t window = 4096;
 
   bool operator==(const AttentionConfig&) const = default;
 
@@ -28,6 +29,7 @@ struct AttentionConfig {
     v.key("rope_theta", rope_theta, "base of the rotary embedding", Range{1, 1e12});
     v.key("qk_norm", qk_norm, "RMSNorm of queries and keys: per head, or over the whole projection");
     v.key("bias", bias, "bias on the q, k, v and output projections");
+    v.key("window", window, "swa layers: a query sees itself and the window - 1 positions before it", Range{1, 1 << 24});
   }
 };
 
@@ -158,7 +160,7 @@ struct ModelConfig {
     v.key("hidden_size", hidden_size, "model width", Range{1, 1 << 20});
     v.key("num_hidden_layers", num_hidden_layers, "layers; unless given, as many as the pattern in layers has",
           Range{1, kMaxLayers});
-    v.key("layers", layers, "kinds of the layers, attention+mlp: gqa or moa, dense or moe; `*n` repeats, `,` joins");
+    v.key("layers", layers, "kinds of the layers, attention+mlp: gqa, swa or moa, dense or moe; `*n` repeats, `,` joins");
     v.key("rms_norm_eps", rms_norm_eps, "epsilon of every RMSNorm", Range{1e-12, 1});
     v.key("initializer_range", initializer_range,
           "standard deviation of initial weights; those into the residual stream get it / sqrt(2 * layers)",

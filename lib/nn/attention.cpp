@@ -53,8 +53,8 @@ at::Tensor QkNormLayer::apply(const at::Tensor& x, const at::Tensor& weight) con
 }
 
 GqaAttention::GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps,
-                           InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope)
-    : config(config), rope(std::move(rope)) {
+                           InitScale init, ParameterUnit& unit, std::shared_ptr<RopeTable> rope, int64_t window)
+    : config(config), window(window), rope(std::move(rope)) {
   const int64_t query = config.num_attention_heads * config.head_dim, key = config.num_key_value_heads * config.head_dim;
   qkv_weight = unit.param(name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(init.normal), Decay::kYes,
                           {query, key, key});
@@ -78,7 +78,7 @@ at::Tensor GqaAttention::forward(const at::Tensor& x_BSD, Context& context) {
   q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
   k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
   const auto [keys, values] = with_cache(context, k, parts[2].unflatten(-1, {-1, width}));
-  return ops::linear(ops::attention(q, keys, values, context.mask).flatten(2), o_weight, o_bias);
+  return ops::linear(ops::attention(q, keys, values, context.mask, window).flatten(2), o_weight, o_bias);
 }
 
 MoaAttention::MoaAttention(const MoaConfig& config, const RouterConfig& router_config, const std::string& name, int64_t hidden,

@@ -34,14 +34,16 @@ struct QkNormLayer {
   at::Tensor apply(const at::Tensor& x, const at::Tensor& weight) const;
 };
 
-/// Grouped-query attention. Ainslie et al., arXiv 2305.13245.
+/// Grouped-query attention. Ainslie et al., arXiv 2305.13245. With a window above 0, a query sees so many positions, itself
+/// included; the cache of generation holds all of them all the same.
 struct GqaAttention {
   GqaAttention(const AttentionConfig& config, const std::string& name, int64_t hidden, double norm_eps, InitScale init,
-               ParameterUnit& unit, std::shared_ptr<RopeTable> rope);
+               ParameterUnit& unit, std::shared_ptr<RopeTable> rope, int64_t window);
   /// x [B, S, D] -> [B, S, D]
   at::Tensor forward(const at::Tensor& x_BSD, Context& context);
 
   AttentionConfig config;
+  int64_t window;
   std::shared_ptr<RopeTable> rope;
   at::Tensor qkv_weight;  ///< [(H + 2 Hkv) P, D]: query rows, key rows, value rows
   std::optional<at::Tensor> qkv_bias, o_bias;

@@ -52,7 +52,8 @@ std::unique_ptr<DecoderLayer> Model::make_layer(int64_t index, LayerKind kind) {
     if (kind.attention == AttentionKind::kMoa) {
       return MoaAttention(config_.moa, config_.router, name + ".attention", hidden, eps, init, unit, moa_rope_, device);
     }
-    return GqaAttention(config_.attention, name + ".attention", hidden, eps, init, unit, gqa_rope_);
+    const int64_t window = kind.attention == AttentionKind::kSwa ? config_.attention.window : 0;
+    return GqaAttention(config_.attention, name + ".attention", hidden, eps, init, unit, gqa_rope_, window);
   }();
   auto post_norm = unit.param(name + ".post_attention_layernorm.weight", {hidden}, Init::ones(), Decay::kNo);
   auto mlp = [&]() -> std::variant<DenseMlp, MoeMlp> {

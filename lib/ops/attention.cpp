@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/device.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
 
@@ -35,10 +36,41 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       .transpose(1, 2);
 }
 
+/// [S, S]: whether the query of the row sees the key of the column.
+at::Tensor window_mask(int64_t length, int64_t window, at::Device device) {
+  const auto all = at::ones({length, length}, at::TensorOptions().dtype(at::kBool).device(device));
+  return all.tril().triu(1 - window);
+}
+
+/// What LibTorch's flash attention takes. It needs a GPU of compute capability 8.0 or later, as our kernels do.
+bool flash_takes(const at::Tensor& q) {
+  return q.is_cuda() && has_kernels(q) && q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 256;
+}
+
+at::Tensor windowed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::optional<at::Tensor>& mask, int64_t window) {
+  const int64_t length = k.size(1);
+  if (q.size(1) == 1) {
+    const auto newest = [&](const at::Tensor& x, int64_t dim) { return x.slice(dim, length - window); };
+    return attention(q, newest(k, 1), newest(v, 1), mask ? std::optional(newest(*mask, 3)) : std::nullopt);
+  }
+  if (!mask && flash_takes(q)) {
+    return std::get<0>(at::_flash_attention_forward(q, k, v, /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, length, length,
+                                                    /*dropout_p=*/0.0, /*is_causal=*/true, /*return_debug_mask=*/false,
+                                                    /*scale=*/std::nullopt, /*window_size_left=*/window - 1,
+                                                    /*window_size_right=*/0));
+  }
+  const auto seen = window_mask(length, window, q.device());
+  return attention(q, k, v, mask ? *mask & seen : seen.expand({q.size(0), 1, length, length}));
+}
+
 }  // namespace
 
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask) {
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
+                     int64_t window) {
   check(q, k, v, mask);
+  if (window < 0) fail("[attention] window must be 0 for all positions or a number of positions, got {}", window);
+  if (window > 0 && window < k.size(1)) return windowed_attention(q, k, v, mask, window);
   const bool grouped = q.size(2) != k.size(2);
   // Groups where the fast kernels know none: LibTorch would fall back to one that writes all scores. On a CPU, turns take a
   // fifth to a half longer than the copies.

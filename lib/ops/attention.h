@@ -9,8 +9,12 @@ namespace scatterlm::ops {
 /// h / (H / Hkv), as in grouped-query attention (Ainslie et al., arXiv 2305.13245). q [B, Sq, H, P] and k, v [B, Sk, Hkv, P]
 /// have one dtype, and H is a multiple of Hkv. Returns [B, Sq, H, P] in that dtype; differentiable. Sq is Sk, or 1 for the
 /// newest position of a cache of Sk. With a mask [B, 1, Sq, Sk] of bools, a query sees the keys where it is true, instead of
-/// all up to its own position. Throws "[attention] ..." if shapes do not fit.
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask = {});
+/// all up to its own position. With window > 0 it sees, of these, only itself and the window - 1 positions before it
+/// (sliding-window attention, Jiang et al., Mistral 7B, arXiv 2310.06825): bfloat16 on a GPU without a mask takes LibTorch's
+/// flash attention, whose work grows with the window; elsewhere a window is a mask, whose work grows with Sk. Throws
+/// "[attention] ..." if shapes do not fit.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask = {},
+                     int64_t window = 0);
 
 /// Computes the same for the first query head of every key-value head, then for the second, and so on, which needs no copies of
 /// keys and values. attention() does this on a GPU for groups with a mask or in float32.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "lib/util/text.h"
@@ -75,6 +76,14 @@ int64_t query_width(const ModelConfig& config, AttentionKind kind) {
                                      : config.attention.num_attention_heads * config.attention.head_dim;
 }
 
+/// Positions that a query sees on average, where full attention counts as half of the sequence.
+double positions_seen(const ModelConfig& config, AttentionKind kind, int64_t sequence_length) {
+  const auto length = static_cast<double>(sequence_length);
+  if (kind != AttentionKind::kSwa) return length / 2;
+  const auto window = std::min(static_cast<double>(config.attention.window), length);
+  return window - window * window / (2 * length);
+}
+
 }  // namespace
 
 ModelSize model_size(const ModelConfig& config) {
@@ -102,7 +111,8 @@ ModelSize model_size(const ModelConfig& config) {
 double flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   double flops = 6.0 * static_cast<double>(model_size(config).active_matmul);
   for (const LayerKind kind : config.layer_kinds()) {
-    flops += 12.0 * static_cast<double>(query_width(config, kind.attention)) * static_cast<double>(sequence_length) / 2;
+    flops += 12.0 * static_cast<double>(query_width(config, kind.attention)) *
+             positions_seen(config, kind.attention, sequence_length);
   }
   return flops;
 }

@@ -20,10 +20,11 @@ ModelSize model_size(const ModelConfig& config);
 
 /// Model FLOPs of one trained token, forward and backward (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B):
 ///
-///     6 * active_matmul + sum over layers of 12 * heads * head_dim * sequence_length / 2
+///     6 * active_matmul + sum over layers of 12 * heads * head_dim * positions seen
 ///
-/// A multiply-add is two operations and the backward pass costs two forward passes. The last term is QK^T and AV; the
-/// half is the causal mask: on average a query sees half of the sequence (the paper does not take it off).
+/// A multiply-add is two operations and the backward pass costs two forward passes. The last term is QK^T and AV; because
+/// of the causal mask a query sees half of the sequence on average (the paper counts all of it), and with a window w below the
+/// length S of the sequence, w - w^2 / (2 S) positions.
 /// Recomputation does not count.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 

@@ -9,19 +9,19 @@ TEST_CASE("bad input: keys that contradict each other: the model", "[config]") {
   const auto input = GENERATE(values<BadInput>({
       {kMinimal + "model:\n  layers: gqa+mlp\n",
        {},
-       "x.yaml:4: key 'model.layers': 'gqa+mlp' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, MLP "
+       "x.yaml:4: key 'model.layers': 'gqa+mlp' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, swa, MLP "
        "one of dense, moe and N from 1 to 4096"},
       {kMinimal + "model:\n  layers: gqa+moe*0\n",
        {},
-       "x.yaml:4: key 'model.layers': 'gqa+moe*0' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, MLP "
+       "x.yaml:4: key 'model.layers': 'gqa+moe*0' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, swa, MLP "
        "one of dense, moe and N from 1 to 4096"},
       {kMinimal + "model:\n  layers: gqa+moe*2,\n",
        {},
-       "x.yaml:4: key 'model.layers': '' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, MLP one of "
+       "x.yaml:4: key 'model.layers': '' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, swa, MLP one of "
        "dense, moe and N from 1 to 4096"},
       {kMinimal + "model:\n  layers: \"\"\n",
        {},
-       "x.yaml:4: key 'model.layers': '' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, MLP one of "
+       "x.yaml:4: key 'model.layers': '' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of gqa, moa, swa, MLP one of "
        "dense, moe and N from 1 to 4096"},
       {kMinimal + "model:\n  layers: gqa+moe*4096, gqa+moe\n", {}, "x.yaml:4: key 'model.layers': more than 4096 layers"},
       {kMinimal + "model:\n  num_hidden_layers: 3\n  layers: gqa+moe*2\n",
@@ -121,8 +121,12 @@ TEST_CASE("bad input: keys without effect", "[config]") {
        "model.moa=null"},
       {kMinimal + "model: {layers: moa+moe, attention: {bias: true}}\n",
        {},
-       "x.yaml:3: key 'model.attention.bias' has no effect: no gqa layer in model.layers: moa+moe; remove it, or add --set "
+       "x.yaml:3: key 'model.attention.bias' has no effect: no gqa or swa layer in model.layers: moa+moe; remove it, or add --set "
        "model.attention=null"},
+      {kMinimal + "model: {layers: gqa+dense, attention: {window: 8}}\n",
+       {},
+       "x.yaml:3: key 'model.attention.window' has no effect: no swa layer in model.layers: gqa+dense; remove it, or add --set "
+       "model.attention.window=null"},
       {kMinimal + "model: {layers: gqa+dense, moe: {num_experts: 4}}\n",
        {},
        "x.yaml:3: key 'model.moe.num_experts' has no effect: no moe layer in model.layers: gqa+dense; remove it, or add --set "

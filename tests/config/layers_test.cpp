@@ -14,6 +14,13 @@ TEST_CASE("a pattern names the kinds of all layers", "[config]") {
   REQUIRE((parse_layers(pattern) == expected));
 }
 
+TEST_CASE("a pattern mixes sliding windows with full attention", "[config]") {
+  const auto layers = parse_layers("swa+moe*3, gqa+moe");
+  REQUIRE(layers.size() == 4);
+  REQUIRE(layers[2].attention == AttentionKind::kSwa);
+  REQUIRE(layers[3].attention == AttentionKind::kGqa);
+}
+
 TEST_CASE("a bad pattern is refused", "[config]") {
   const auto pattern =
       GENERATE("", ",", "gqa", "gqa+", "+moe", "moe+gqa", "gqa+moe*", "gqa+moe*-1", "gqa+moe*0", "gqa+moe*4097", "gqa+moe*2x",

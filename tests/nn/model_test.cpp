@@ -39,6 +39,7 @@ std::vector<ModelConfig> variants() {
   add([](ModelConfig& c) {
     c.router.topk_before_softmax = true, c.router.balance = Balance::kNone, c.dense.activation = Activation::kReglu;
   });
+  add([](ModelConfig& c) { c.layers = "swa+moe, gqa+dense", c.attention.window = 2; });
   add([](ModelConfig& c) { c.layers = "gqa+moe, moa+dense", c.moe.num_experts_per_tok = 4, c.moa.num_experts_per_tok = 1; });
   return all;
 }
@@ -242,7 +243,10 @@ TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers
 TEST_CASE("cached generation sees what a full pass sees") {
   const auto comm = make_single_comm();
   at::NoGradGuard no_grad;
-  nn::Model model(tiny_config(), kDouble, *comm);
+  auto config = tiny_config();
+  config.layers = GENERATE("moa+moe, gqa+dense", "swa+moe, swa+dense");
+  config.attention.window = 3;
+  nn::Model model(config, kDouble, *comm);
   initialise(model, 9);
   const auto tokens = random_batch(1, 9, 11).input_BS;
   nn::Context whole;
@@ -272,4 +276,21 @@ TEST_CASE("documents do not see each other") {
   const auto change = (after - before).abs().amax(at::IntArrayRef{0, 2});
   REQUIRE(change.narrow(0, 3, 5).max().item<double>() < 1e-12);
   REQUIRE(change.narrow(0, 1, 2).min().item<double>() > 1e-3);
+}
+
+TEST_CASE("a window of swa layers reaches back through the layers, not further") {
+  const auto comm = make_single_comm();
+  at::NoGradGuard no_grad;
+  auto config = tiny_config();
+  config.layers = "swa+dense, swa+dense";
+  config.attention.window = 3;
+  nn::Model model(config, kDouble, *comm);
+  initialise(model, 9);
+  auto tokens = random_batch(1, 9, 11).input_BS;
+  nn::Context context;
+  const auto before = model.forward(tokens, context).clone();
+  tokens[0][1] = (tokens[0][1].item<int64_t>() + 1) % 11;
+  const auto change = (model.forward(tokens, context) - before).abs().amax(at::IntArrayRef{0, 2});
+  REQUIRE(change.narrow(0, 1, 5).min().item<double>() > 1e-6);  // two layers: 1 to 1 + 2 * (3 - 1)
+  REQUIRE(change.narrow(0, 6, 3).max().item<double>() == 0);
 }

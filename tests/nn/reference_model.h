@@ -28,7 +28,8 @@ class ReferenceModel {
     for (size_t i = 0; i < kinds.size(); i++) {
       const auto name = "layers." + std::to_string(i);
       const auto a = norm(x, name + ".input_layernorm.weight");
-      x = x + (kinds[i].attention == AttentionKind::kMoa ? moa(a, name + ".attention") : gqa(a, name + ".attention"));
+      const int64_t window = kinds[i].attention == AttentionKind::kSwa ? config_.attention.window : x.size(1);
+      x = x + (kinds[i].attention == AttentionKind::kMoa ? moa(a, name + ".attention") : gqa(a, name + ".attention", window));
       const auto m = norm(x, name + ".post_attention_layernorm.weight");
       x = x + (kinds[i].mlp == MlpKind::kMoe ? moe(m, name + ".mlp") : dense(m, name + ".mlp", config_.dense.activation));
     }
@@ -59,10 +60,11 @@ class ReferenceModel {
     return at::cat({a * cos - b * sin, b * cos + a * sin}, 3);
   }
 
-  /// q, k, v [B, S, H, P], as many heads in each.
-  static at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  /// q, k, v [B, S, H, P], as many heads in each; a query sees itself and the window - 1 positions before it.
+  static at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
     auto scores = at::einsum("bshp,bthp->bhst", {q, k}) / std::sqrt(static_cast<double>(q.size(3)));
-    scores = scores.masked_fill(at::ones({q.size(1), q.size(1)}, at::kBool).triu(1), -INFINITY);
+    const auto all = at::ones({q.size(1), q.size(1)}, at::kBool);
+    scores = scores.masked_fill(all.triu(1) | all.tril(-window), -INFINITY);
     return at::einsum("bhst,bthp->bshp", {scores.softmax(-1), v});
   }
 
@@ -72,7 +74,7 @@ class ReferenceModel {
     return norm(x.unflatten(-1, {-1, width}), name).flatten(-2);
   }
 
-  at::Tensor gqa(const at::Tensor& x, const std::string& name) const {
+  at::Tensor gqa(const at::Tensor& x, const std::string& name, int64_t window) const {
     const auto& c = config_.attention;
     const int64_t query = c.num_attention_heads * c.head_dim, key = c.num_key_value_heads * c.head_dim;
     auto qkv = at::matmul(x, w(name + ".qkv_proj.weight").t());
@@ -84,7 +86,7 @@ class ReferenceModel {
         rotate(heads(qk_norm(qkv.narrow(-1, query, key), c.qk_norm, name + ".k_norm.weight", c.head_dim)), c.rope_theta);
     const int64_t group = c.num_attention_heads / c.num_key_value_heads;
     auto repeat = [&](const at::Tensor& t) { return t.repeat_interleave(group, 2); };
-    const auto mixed = attend(q, repeat(k), repeat(heads(qkv.narrow(-1, query + key, key))));
+    const auto mixed = attend(q, repeat(k), repeat(heads(qkv.narrow(-1, query + key, key))), window);
     auto out = at::matmul(mixed.flatten(2), w(name + ".o_proj.weight").t());
     return c.bias ? out + w(name + ".o_proj.bias") : out;
   }
@@ -130,7 +132,7 @@ class ReferenceModel {
     const auto k = rotate(split(qk_norm(kv[0], c.qk_norm, name + ".k_norm.weight", c.head_dim)), c.rope_theta);
     // JetMoE: query head j * heads + h uses key-value head h, so keys and values are tiled.
     const auto q_heads = rotate(q.view({batch, length, top_k * heads, c.head_dim}), c.rope_theta);
-    const auto mixed = attend(q_heads, k.repeat({1, 1, top_k, 1}), split(kv[1]).repeat({1, 1, top_k, 1}));
+    const auto mixed = attend(q_heads, k.repeat({1, 1, top_k, 1}), split(kv[1]).repeat({1, 1, top_k, 1}), length);
     const auto out =
         at::einsum("tjdo,tjo->tjd", {per_slot(w(name + ".experts.o_proj"), ids), mixed.reshape({batch * length, top_k, -1})});
     return (out * gates.unsqueeze(-1)).sum(1).view_as(x);

@@ -39,10 +39,28 @@ TEST_CASE("attention: values and gradients", "[attention]") {
                           Case{2, 1, 9, 4, 2, 4});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  const auto op = GENERATE(&ops::attention, &ops::attention_in_turns);
-  test::require_correct([&](const Tensors& x) { return op(x[0], x[1], x[2], mask_of(document, x[0])); },
-                        [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {},
-                        kUlps);
+  const bool in_turns = GENERATE(false, true);
+  const auto op = [&](const Tensors& x) {
+    const auto mask = mask_of(document, x[0]);
+    return in_turns ? ops::attention_in_turns(x[0], x[1], x[2], mask) : ops::attention(x[0], x[1], x[2], mask);
+  };
+  test::require_correct(
+      op, [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {}, kUlps);
+}
+
+TEST_CASE("attention: a sliding window, values and gradients", "[attention]") {
+  const auto c = GENERATE(Case{1, 1, 1, 1, 1, 2}, Case{2, 7, 7, 4, 2, 6}, Case{1, 6, 6, 3, 3, 2}, Case{2, 1, 9, 4, 2, 4});
+  const auto window = GENERATE(2, 3, 6, 9, 100);
+  const bool documents = GENERATE(false, true);
+  const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
+  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
+                        [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); },
+                        make_inputs(c), {}, kUlps);
+}
+
+TEST_CASE("attention: a window of one position sees itself alone", "[attention]") {
+  const auto x = make_inputs({2, 6, 6, 2, 2, 4});
+  REQUIRE(test::max_abs(ops::attention(x[0], x[1], x[2], {}, 1) - x[2]) < 1e-12);
 }
 
 TEST_CASE("attention: long sequences in fp32", "[attention]") {
@@ -81,6 +99,8 @@ TEST_CASE("attention: errors", "[attention]") {
   REQUIRE_THROWS_WITH(ops::attention(q.slice(1, 0, 2), k, k), ContainsSubstring("Sq must be Sk=4 or 1, got 2"));
   REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::ones({1, 1, 4, 5}, at::kBool)),
                       ContainsSubstring("mask must be bool [B=1, 1, Sq=4, Sk=4], got Bool [1, 1, 4, 5]"));
+  REQUIRE_THROWS_WITH(ops::attention(q, k, k, {}, -1),
+                      ContainsSubstring("[attention] window must be") && ContainsSubstring("-1"));
   REQUIRE_THROWS_WITH(ops::document_mask(at::zeros({1, 5}, at::kInt), 6),
                       ContainsSubstring("document must be [B, Sk] with Sk of at least Sq=6, got [1, 5]"));
 }
@@ -89,10 +109,12 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto c = GENERATE(Case{2, 65, 65, 4, 2, 64}, Case{2, 1, 33, 4, 2, 64});
   const bool documents = GENERATE(false, true);
+  const auto window = GENERATE(0, 2, 17, 64);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
-                              [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
-                              make_inputs(c), {.dtype = dtype, .device = at::kCUDA, .ulps = 4 * kUlps});
+  test::require_low_precision(
+      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, make_inputs(c),
+      {.dtype = dtype, .device = at::kCUDA, .ulps = 4 * kUlps});
 }
 
 }  // namespace scatterlm

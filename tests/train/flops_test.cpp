@@ -47,6 +47,16 @@ TEST_CASE("size and FLOPs of a routed layer, counted by hand") {
   REQUIRE(flops_per_token(config, 16) == 6.0 * static_cast<double>(size.active_matmul) + 384);
 }
 
+TEST_CASE("a sliding window costs the positions that it sees") {
+  ModelConfig config = tiny("swa+dense", 1);
+  config.attention.window = 4;
+  const double matrices = 6 * (44 + 48 + 60);
+  REQUIRE(model_size(config).total == model_size(tiny("gqa+dense", 1)).total);
+  REQUIRE(flops_per_token(config, 16) == matrices + 12 * 4 * (4 - 4.0 * 4 / 32));
+  config.attention.window = 100;
+  REQUIRE(flops_per_token(config, 16) == flops_per_token(tiny("gqa+dense", 1), 16));
+}
+
 TEST_CASE("biases of experts are no arithmetic") {
   ModelConfig config = tiny("moa+moe", 1);
   const ModelSize without = model_size(config);
