@@ -127,7 +127,6 @@ constexpr Absent kAbsent[] = {
     {"moe_expert_capacity_factor", "no token is ever dropped"},
     {"dropout", "not supported"},
     {"attention_dropout", "not supported"},
-    {"sliding_window", "not supported"},
 };
 
 }  // namespace scatterlm

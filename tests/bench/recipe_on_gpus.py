@@ -4,7 +4,8 @@
 
 Each of RUNS trains 160 steps of 524,288 tokens (warm-up 20) on one GPU, as many at a time as there are GPUs, and each of CPU_RUNS the whole
 quickstart on a few cores beside them. Rows hold what was changed and every validation loss. A model is judged by its best rate.
-`--only TEXT` takes the runs whose name holds TEXT; rows of other runs stay if the file has them from the same sources.
+`--only TEXT...` takes the runs whose name holds one of these texts; rows of other runs stay if the file has them from the same sources. The
+file is written after every run.
 """
 import argparse
 import concurrent.futures
@@ -68,7 +69,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--binary", required=True, type=pathlib.Path)
     parser.add_argument("--data", default="data/headers", help="folder with train.bin and val.bin of the quickstart")
-    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--only", default=[""], nargs="+", help="runs whose name holds one of these")
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
     binary = options.binary.resolve()
@@ -83,15 +84,18 @@ def main():
     rows = rows_to_keep(options.out, head)
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         futures = [pool.submit(train, binary, options.data, device, places, run)
-                   for device, places, runs in (("cuda", gpus, RUNS), ("cpu", cores, CPU_RUNS)) for run in runs if options.only in name_of(*run)]
+                   for device, places, runs in (("cuda", gpus, RUNS), ("cpu", cores, CPU_RUNS)) for run in runs
+                   if any(text in name_of(*run) for text in options.only)]
         failed = []
-        for future in futures:
+        for future in concurrent.futures.as_completed(futures):
             try:
                 row = future.result()
                 rows[row["name"]] = row
             except JobError as error:
                 failed.append(str(error))
-    evidence.write(options.out, {**head, "cpu": evidence.cpu_name(), "cpu_threads": CPU_THREADS, "rows": list(rows.values())})
+            order = [name_of(*run) for run in RUNS + CPU_RUNS]
+            evidence.write(options.out, {**head, "cpu": evidence.cpu_name(), "cpu_threads": CPU_THREADS,
+                                         "rows": sorted(rows.values(), key=lambda row: order.index(row["name"]))})
     if failed:
         sys.exit("\n".join(failed))
 
