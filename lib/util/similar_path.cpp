@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 /// The entry of `folder` whose name is nearest to `name`, in bytewise order where several are; empty if none is near.
 std::string nearest_entry(const fs::path& folder, const std::string& name) {
   std::string nearest;
-  int64_t best = 1 + std::ssize(name) / 4;  // farther is no likely meaning
+  int64_t best = 1 + std::ssize(name) / 5;  // farther is no likely meaning
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, error)) {
     const std::string other = entry.path().filename();

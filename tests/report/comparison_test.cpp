@@ -126,8 +126,8 @@ TEST_CASE("comparison: what differs in a kind of layer is named", "[comparison]"
   REQUIRE(unequal(kMoe, coarse) == Names{"moe layers"});
   const auto experts = find(conditions(kMoe, coarse), "moe layers");
   REQUIRE_THAT(experts.first, ContainsSubstring("model.moe.num_experts=8, model.moe.num_experts_per_tok=2"));
-  const auto normed = find(conditions(kMoe, changed(kMoe, {"model.attention.qk_norm=head"})), "gqa layers");
-  REQUIRE((normed.first == "model.attention.qk_norm=none" && normed.second == "model.attention.qk_norm=head"));
+  const auto normed = find(conditions(kMoe, changed(kMoe, {"model.attention.qk_norm=full"})), "gqa layers");
+  REQUIRE((normed.first == "model.attention.qk_norm=head" && normed.second == "model.attention.qk_norm=full"));
 }
 
 TEST_CASE("comparison: keys that one model does not look at are neither equal nor different", "[comparison]") {

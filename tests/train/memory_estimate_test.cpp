@@ -32,6 +32,7 @@ TEST_CASE("memory_estimate: what one rank allocates") {
   for (const auto& [sets, dtype] : {std::pair<std::vector<std::string>, at::ScalarType>{{}, at::kFloat},
                                     {{"train.dtype=bfloat16"}, at::kBFloat16},
                                     {{"train.dtype=bfloat16", "optim.state_dtype=bfloat16"}, at::kBFloat16},
+                                    {{"optim.name=muon"}, at::kFloat},
                                     {{"parallel.zero=2"}, at::kFloat}}) {
     const auto config = config_with(sets);
     REQUIRE(static_cast<double>(estimate_memory(config, dtype, 1).total()) == Approx(allocated(config, dtype)).epsilon(0.002));

@@ -39,7 +39,8 @@ TEST_CASE("similar_path: a mistyped name, folder, both, and a missing extension"
 
 TEST_CASE("similar_path: nothing where nothing is near, or the path is there") {
   const Folder folder;
-  for (const char* typed : {"data/headers/tokens.npy", "elsewhere/train.bin", "data/headers/train.bin", "data/headers/"})
+  for (const char* typed :
+       {"data/headers/tokens.npy", "data/headers/val.idx", "elsewhere/train.bin", "data/headers/train.bin", "data/headers/"})
     REQUIRE(folder.explain(typed).empty());
   REQUIRE(explain_missing_path("").empty());
 }
