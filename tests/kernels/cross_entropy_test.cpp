@@ -49,6 +49,7 @@ TEST_CASE("cross_entropy: loss and gradient in either type", KERNEL_TAGS) {
   cross_entropy(args, nullptr);
   args.loss = loss.data();
   args.dlogits = dlogits.data();
+  args.dlogits_type = DataType::kBfloat16;
   cross_entropy(args, nullptr);
   args.dlogits = logits_TV.data();
   args.dlogits_type = DataType::kFloat32;

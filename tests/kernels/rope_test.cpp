@@ -20,7 +20,8 @@ RopeArgs args_of(const Case& c, bool back) {
   const int64_t row = c.head_dim, position = c.groups * c.heads * row + c.spare;
   const int64_t head = c.order == Order::kHeadsOutside ? c.positions * row : row;
   const bool inside = c.order == Order::kGroupsInside;
-  return {.back = back,
+  return {.type = DataType::kBfloat16,
+          .back = back,
           .batch = c.batch,
           .positions = c.positions,
           .groups = c.groups,
