@@ -116,8 +116,7 @@ struct OptimConfig {
 
   template <class V>
   void visit(V& v) {
-    v.key("name", name,
-          "adamw; or muon for the matrices of layers, with AdamW for embeddings, head, routers, norms and biases");
+    v.key("name", name, "adamw; or muon for matrices of layers, AdamW for embeddings, head, routers, norms and biases");
     v.key("lr", lr, "peak learning rate", Range{0, 1e3});
     v.key("betas", betas, "AdamW's two decay rates", Range{0, 1});
     v.key("eps", eps, "AdamW's epsilon", Range{1e-20, 1});
