@@ -1,4 +1,4 @@
-// Evidence files: figures with where they come from (CONTRIBUTING.md, "Evidence").
+// Evidence files: figures with where they come from (docs/benchmarks.md).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -76,7 +76,7 @@ void* PeerCopies::allocate(int64_t bytes) {
   add_device_memory(bytes);
   check(cudaMemset(own, 0, size), "cudaMemset");
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: CONTRIBUTING.md, "Copy engines".
+  // Inside a step memory of cudaMalloc, opened through CUDA's IPC, is written more slowly: docs/distributed.md, "Copy engines".
   Buffer buffer{.bytes = bytes};
   check(ncclCommWindowRegister(comm_, own, size, &buffer.window, NCCL_WIN_DEFAULT), "ncclCommWindowRegister");
   if (is_shared_window(buffer.window, comm_, world_)) {

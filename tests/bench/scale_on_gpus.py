@@ -272,7 +272,7 @@ def alone(bench):
 
 
 def memory(bench):
-    """Differences that the arithmetic of CONTRIBUTING gives, beside those measured."""
+    """Differences that the arithmetic of docs/distributed.md gives, beside those measured."""
     gib, peak = 1 << 30, {}
     half = bench.gpus // 2
     runs = [(bench.gpus, 2), (bench.gpus, 1)]
