@@ -14,15 +14,18 @@ struct KeyOfKinds {
   std::vector<std::string> kinds;  ///< as `model.layers` spells them
 };
 
-const KeyOfKinds kKeysOfKinds[] = {
-    {"model.attention", {"gqa", "swa"}},
-    {"model.attention.window", {"swa"}},
-    {"model.moa", {"moa"}},
-    {"model.dense", {"dense"}},
-    {"model.moe", {"moe"}},
-    {"model.router", {"moa", "moe"}},
-    {"model.router.rounding", {"moe"}},
-};
+const std::vector<KeyOfKinds>& keys_of_kinds() {
+  static const std::vector<KeyOfKinds> keys = {
+      {"model.attention", {"gqa", "swa"}},
+      {"model.attention.window", {"swa"}},
+      {"model.moa", {"moa"}},
+      {"model.dense", {"dense"}},
+      {"model.moe", {"moe"}},
+      {"model.router", {"moa", "moe"}},
+      {"model.router.rounding", {"moe"}},
+  };
+  return keys;
+}
 
 template <class Kind>
 bool contains(const std::vector<std::string>& kinds, Kind kind) {
@@ -37,7 +40,7 @@ std::vector<Ignored> ignored_keys(const Config& config) {
     if (!used) ignored.push_back({path, cause, std::move(reason)});
   };
   const std::vector<LayerKind> layers = parse_layers(config.model.layers);
-  for (const auto& [key, kinds] : kKeysOfKinds) {
+  for (const auto& [key, kinds] : keys_of_kinds()) {
     const auto reads = [&](LayerKind layer) { return contains(kinds, layer.attention) || contains(kinds, layer.mlp); };
     unless(std::any_of(layers.begin(), layers.end(), reads), key, "model.layers",
            fmt::format("no {} layer in model.layers: {}", fmt::join(kinds, " or "), one_line(config.model.layers)));
