@@ -29,7 +29,7 @@ MoaInputs as_leaves(MoaInputs in) {
   return in;
 }
 
-/// As lib/nn/attention.cpp does it. [T K, heads P] with heads in the order (slot, head) <-> [B, S, heads K, P] in the order
+/// As lib/nn/moa.cpp does it. [T K, heads P] with heads in the order (slot, head) <-> [B, S, heads K, P] in the order
 /// (head, slot), in which the K query heads of a key-value head stand together.
 at::Tensor attend(const at::Tensor& q, const MoaInputs& in) {
   const auto& s = in.shape;

@@ -28,8 +28,6 @@ enum class OptimizerName { kAdamw, kMuon };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 enum class Toggle { kAuto, kTrue, kFalse };
 enum class TokenWidth { kAuto, kUint16, kUint32 };
-enum class AttentionKind { kGqa, kMoa, kSwa };
-enum class MlpKind { kDense, kMoe };
 
 /// YAML spellings, indexed by the enum's value.
 template <class E>
@@ -51,8 +49,6 @@ SCATTERLM_ENUM(DataType, "float32", "bfloat16");
 SCATTERLM_ENUM(DeviceChoice, "auto", "cpu", "cuda");
 SCATTERLM_ENUM(Toggle, "auto", "true", "false");
 SCATTERLM_ENUM(TokenWidth, "auto", "uint16", "uint32");
-SCATTERLM_ENUM(AttentionKind, "gqa", "moa", "swa");
-SCATTERLM_ENUM(MlpKind, "dense", "moe");
 #undef SCATTERLM_ENUM
 
 template <class E>

@@ -1,6 +1,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include "lib/config/check.h"
 #include "lib/config/layers.h"
@@ -8,41 +10,32 @@
 namespace scatterlm {
 namespace {
 
-/// Keys and groups of keys that only some kinds of layers read.
-struct KeyOfKinds {
-  const char* key;
-  std::vector<std::string> kinds;  ///< as `model.layers` spells them
-};
-
-const std::vector<KeyOfKinds>& keys_of_kinds() {
-  static const std::vector<KeyOfKinds> keys = {
-      {"model.attention", {"gqa", "swa"}},
-      {"model.attention.window", {"swa"}},
-      {"model.moa", {"moa"}},
-      {"model.dense", {"dense"}},
-      {"model.moe", {"moe"}},
-      {"model.router", {"moa", "moe"}},
-      {"model.router.rounding", {"moe"}},
-  };
-  return keys;
-}
-
-template <class Kind>
-bool contains(const std::vector<std::string>& kinds, Kind kind) {
-  return std::find(kinds.begin(), kinds.end(), enum_name(kind)) != kinds.end();
+/// Keys and groups of `model` that some kinds of layers name, each with the names of those kinds.
+std::map<std::string_view, std::vector<std::string_view>> kinds_of_keys() {
+  std::map<std::string_view, std::vector<std::string_view>> kinds;
+  for (const auto list : {std::span<const LayerKindKeys>(kAttentionKinds), std::span<const LayerKindKeys>(kMlpKinds)}) {
+    for (const auto& [name, keys] : list) {
+      for (const auto key : keys)
+        if (!key.empty()) kinds[key].push_back(name);
+    }
+  }
+  return kinds;
 }
 
 }  // namespace
 
 std::vector<Ignored> ignored_keys(const Config& config) {
   std::vector<Ignored> ignored;
-  const auto unless = [&](bool used, const char* path, const char* cause, std::string reason) {
+  const auto unless = [&](bool used, const std::string& path, const char* cause, std::string reason) {
     if (!used) ignored.push_back({path, cause, std::move(reason)});
   };
   const std::vector<LayerKind> layers = parse_layers(config.model.layers);
-  for (const auto& [key, kinds] : keys_of_kinds()) {
-    const auto reads = [&](LayerKind layer) { return contains(kinds, layer.attention) || contains(kinds, layer.mlp); };
-    unless(std::any_of(layers.begin(), layers.end(), reads), key, "model.layers",
+  for (const auto& [key, kinds] : kinds_of_keys()) {
+    const auto reads = [&](LayerKind layer) {
+      return std::ranges::count(kinds, kAttentionKinds[static_cast<int>(layer.attention)].name) +
+             std::ranges::count(kinds, kMlpKinds[static_cast<int>(layer.mlp)].name);
+    };
+    unless(std::ranges::any_of(layers, reads), fmt::format("model.{}", key), "model.layers",
            fmt::format("no {} layer in model.layers: {}", fmt::join(kinds, " or "), one_line(config.model.layers)));
   }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <ranges>
+#include <span>
 #include <string_view>
 
 #include "lib/config/value_text.h"
@@ -14,12 +16,15 @@
 namespace scatterlm {
 namespace {
 
-template <class E>
-std::optional<E> enum_from_name(std::string_view name) {
-  const auto& names = EnumNames<E>::values;
-  const auto found = std::find(std::begin(names), std::end(names), name);
-  if (found == std::end(names)) return std::nullopt;
-  return static_cast<E>(found - std::begin(names));
+template <class Kind>
+std::optional<Kind> kind_from_name(std::span<const LayerKindKeys> kinds, std::string_view name) {
+  const auto found = std::ranges::find(kinds, name, &LayerKindKeys::name);
+  if (found == kinds.end()) return std::nullopt;
+  return static_cast<Kind>(found - kinds.begin());
+}
+
+std::string names(std::span<const LayerKindKeys> kinds) {
+  return fmt::format("{}", fmt::join(kinds | std::views::transform(&LayerKindKeys::name), ", "));
 }
 
 /// Number of repetitions after the `*`; 0 if it is none.
@@ -34,12 +39,11 @@ void append_term(std::string_view term, std::vector<LayerKind>& layers) {
   const std::string_view kinds = term.substr(0, star);
   const int64_t count = star == term.npos ? 1 : parse_count(term.substr(star + 1));
   const size_t plus = std::min(kinds.find('+'), kinds.size());
-  const auto attention = enum_from_name<AttentionKind>(kinds.substr(0, plus));
-  const auto mlp = enum_from_name<MlpKind>(kinds.substr(std::min(plus + 1, kinds.size())));
+  const auto attention = kind_from_name<AttentionKind>(kAttentionKinds, kinds.substr(0, plus));
+  const auto mlp = kind_from_name<MlpKind>(kMlpKinds, kinds.substr(std::min(plus + 1, kinds.size())));
   if (!attention || !mlp || count < 1) {
     fail_user("'{}' is not ATTENTION+MLP or ATTENTION+MLP*N with ATTENTION one of {}, MLP one of {} and N from 1 to {}",
-              one_line(term), fmt::join(EnumNames<AttentionKind>::values, ", "), fmt::join(EnumNames<MlpKind>::values, ", "),
-              kMaxLayers);
+              one_line(term), names(kAttentionKinds), names(kMlpKinds), kMaxLayers);
   }
   layers.insert(layers.end(), static_cast<size_t>(count), LayerKind{.attention = *attention, .mlp = *mlp});
   if (std::ssize(layers) > kMaxLayers) fail_user("more than {} layers", kMaxLayers);

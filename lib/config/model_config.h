@@ -1,8 +1,10 @@
 // Keys of `model`. config.h explains the visit lists.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/config/enums.h"
@@ -126,6 +128,20 @@ struct RouterConfig {
 };
 
 constexpr int64_t kMaxLayers = 4096;
+
+/// Name of a kind of layer in `layers`, and the keys and groups of `model` that it reads. What one kind names here is ignored
+/// by kinds that do not name it; what is inside a group goes with the group otherwise.
+struct LayerKindKeys {
+  std::string_view name;
+  std::array<std::string_view, 3> keys;
+};
+
+enum class AttentionKind { kGqa, kMoa, kSwa };
+enum class MlpKind { kDense, kMoe };
+/// Indexed by the enums. lib/nn/layer_kinds.h has the layers.
+inline constexpr LayerKindKeys kAttentionKinds[] = {
+    {"gqa", {"attention"}}, {"moa", {"moa", "router"}}, {"swa", {"attention", "attention.window"}}};
+inline constexpr LayerKindKeys kMlpKinds[] = {{"dense", {"dense"}}, {"moe", {"moe", "router", "router.rounding"}}};
 
 /// Kinds of one layer.
 struct LayerKind {

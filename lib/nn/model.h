@@ -1,28 +1,26 @@
 // The transformer: embedding, pre-norm decoder layers, final norm, output head.
 #pragma once
 #include <memory>
-#include <variant>
 #include <vector>
 
 #include "lib/config/config.h"
 #include "lib/data/batch.h"
-#include "lib/nn/attention.h"
-#include "lib/nn/mlp.h"
+#include "lib/nn/sub_layer.h"
 
 namespace scatterlm::nn {
 
 struct DecoderLayer {
   at::Tensor input_norm_weight;  ///< [D]
-  std::variant<GqaAttention, MoaAttention> attention;
+  std::unique_ptr<SubLayer> attention;
   at::Tensor post_attention_norm_weight;  ///< [D]
-  std::variant<DenseMlp, MoeMlp> mlp;
+  std::unique_ptr<SubLayer> mlp;
 };
 
 class Model {
  public:
-  /// Declares and allocates all parameters, zero until an optimiser or a checkpoint gives them values. They have the dtype and
-  /// device of `options`; `embedding_decay` says whether weight decay applies to the embedding.
-  Model(const ModelConfig& config, at::TensorOptions options, Comm& comm, Decay embedding_decay = Decay::kNo);
+  /// Declares all parameters; allocate(units(), ...) of lib/parallel gives them memory. They have the dtype and device of
+  /// `options`; `embedding_decay` says whether weight decay applies to the embedding.
+  Model(const ModelConfig& config, at::TensorOptions options, Decay embedding_decay = Decay::kNo);
 
   /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
@@ -40,16 +38,15 @@ class Model {
 
  private:
   ParameterUnit& add_unit(const std::string& name);
-  std::unique_ptr<DecoderLayer> make_layer(int64_t index, LayerKind kind);
+  DecoderLayer make_layer(int64_t index, LayerKind kind, RopeTables& rope);
 
   ModelConfig config_;
   at::TensorOptions options_;
-  std::shared_ptr<RopeTable> gqa_rope_, moa_rope_;
   std::vector<std::unique_ptr<ParameterUnit>> units_;  // embedding, layers, head
   at::Tensor embedding_;                               ///< [V, D]
   at::Tensor norm_weight_;                             ///< [D]
   at::Tensor head_;                                    ///< [V, D], the embedding itself if tied
-  std::vector<std::unique_ptr<DecoderLayer>> layers_;  // pointers: routers_ points into them
+  std::vector<DecoderLayer> layers_;
   std::vector<Router*> routers_;
 };
 

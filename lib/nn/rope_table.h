@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "lib/ops/rope.h"
@@ -25,6 +27,22 @@ class RopeTable {
   double theta_;
   at::Device device_;
   at::Tensor cos_, sin_;
+};
+
+/// The tables of one model: layers of equal head width and base share one.
+class RopeTables {
+ public:
+  explicit RopeTables(at::Device device) : device_(device) {}
+
+  std::shared_ptr<RopeTable> get(int64_t head_dim, double theta) {
+    auto& table = tables_[{head_dim, theta}];
+    if (!table) table = std::make_shared<RopeTable>(head_dim, theta, device_);
+    return table;
+  }
+
+ private:
+  at::Device device_;
+  std::map<std::pair<int64_t, double>, std::shared_ptr<RopeTable>> tables_;
 };
 
 }  // namespace scatterlm::nn

@@ -84,4 +84,8 @@ at::Tensor ParameterUnit::initial_values(int64_t seed, int64_t begin, int64_t en
   return values;
 }
 
+void allocate(const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm) {
+  for (const auto& unit : units) unit->allocate(comm);
+}
+
 }  // namespace scatterlm

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -98,5 +99,8 @@ class ParameterUnit {
   };
   std::optional<Gathering> gathering_;
 };
+
+/// Lays out and allocates every unit of a model.
+void allocate(const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm);
 
 }  // namespace scatterlm

@@ -31,7 +31,7 @@ std::vector<double> map(std::vector<double> values, auto&& function) {
   return values;
 }
 
-double flops_of_token(const Side& side) { return flops_per_token(side.config.model, side.config.train.sequence_length); }
+double flops_of_token(const Side& side) { return nn::flops_per_token(side.config.model, side.config.train.sequence_length); }
 
 std::vector<double> tokens_per_second(const Side& side) {
   const auto tokens = static_cast<double>(side.config.train.global_batch_tokens);
@@ -47,7 +47,7 @@ std::vector<double> utilisation(const Side& side, const PeakFlops& peak) {
 }
 
 std::vector<Line> lines_of(const Side& a, const Side& b) {
-  const auto size_a = model_size(a.config.model), size_b = model_size(b.config.model);
+  const auto size_a = nn::model_size(a.config.model), size_b = nn::model_size(b.config.model);
   const auto one = [](auto value) { return std::vector<double>{static_cast<double>(value)}; };
   std::vector<Line> lines;
   lines.push_back(
@@ -155,7 +155,7 @@ std::string text_of(const Condition& condition) {
 std::vector<Condition> conditions(const Side& a, const Side& b) {
   const auto& train_a = a.config.train;
   const auto& train_b = b.config.train;
-  const auto size_a = model_size(a.config.model), size_b = model_size(b.config.model);
+  const auto size_a = nn::model_size(a.config.model), size_b = nn::model_size(b.config.model);
   const auto number = [](int64_t value) { return fmt::format("{}", value); };
   const auto dtype = [](const Side& side) { return side.numerics.dtype == at::kBFloat16 ? "bfloat16" : "float32"; };
   std::vector<Condition> conditions = {

@@ -56,7 +56,7 @@ Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& 
       device_(numerics.device),
       router_(config.model.router),
       tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),
-      flops_per_token_(flops_per_token(config.model, config.train.sequence_length)),
+      flops_per_token_(nn::flops_per_token(config.model, config.train.sequence_length)),
       total_steps_(total_steps(config.train)),
       console_(out),
       metrics_(run_dir_ + "/metrics.jsonl", resume_step),

@@ -164,7 +164,7 @@ void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingS
 
 void check_resumable(const CheckpointReader& reader, const Config& config) {
   check_same_model(reader, config);
-  check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat), *make_single_comm()));
+  check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat)));
 }
 
 void check_same_start(int64_t step, at::Device device, Comm& comm) {

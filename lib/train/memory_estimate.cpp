@@ -2,9 +2,9 @@
 
 #include "lib/distributed/shape_comm.h"
 #include "lib/nn/model.h"
+#include "lib/nn/model_size.h"
 #include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
-#include "lib/train/flops.h"
 #include "lib/util/error.h"
 #include "lib/util/memory.h"
 #include "lib/util/memory_meter.h"
@@ -19,11 +19,12 @@ std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<double>(
 
 MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64_t ranks) {
   constexpr int64_t kMost = 1'000'000'000'000'000;  // whose bytes still count in 64 bits
-  if (model_size(config.model).total > kMost)
+  if (nn::model_size(config.model).total > kMost)
     fail_user("the model has more than 1e15 parameters; make the sizes in model smaller");
   const auto comm = make_shape_comm(ranks);
   const MemoryMeter meter(at::kMeta);
-  const nn::Model model(config.model, at::device(at::kMeta).dtype(dtype), *comm);
+  const nn::Model model(config.model, at::device(at::kMeta).dtype(dtype));
+  allocate(model.units(), *comm);
   const int64_t weights = meter.peak_bytes();
   const GradientReducer gradients(config.parallel, model.units(), *comm);
   const int64_t with_gradients = meter.peak_bytes();

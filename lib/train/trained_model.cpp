@@ -11,7 +11,8 @@ TrainedModel load_trained_model(const std::string& path) {
   config.train.threads = 0;
   config.train.deterministic = Toggle::kAuto;
   const auto numerics = set_up_execution(config.train);
-  auto model = std::make_unique<nn::Model>(config.model, numerics.options(), *make_single_comm());
+  auto model = std::make_unique<nn::Model>(config.model, numerics.options());
+  allocate(model->units(), *make_single_comm());
   load_weights(reader, *model);
   return {reader.path(), std::move(config), numerics, std::move(model)};
 }

@@ -7,12 +7,21 @@
 #include "lib/config/load.h"
 
 namespace scatterlm {
+namespace {
+
+nn::Model make_model(const Config& config, at::TensorOptions options, Comm& comm) {
+  nn::Model model(config.model, options, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo);
+  allocate(model.units(), comm);
+  return model;
+}
+
+}  // namespace
 
 TrainingState::TrainingState(const Config& config, at::TensorOptions options, Comm& comm, Loader& loader)
     : config(config),
       comm(comm),
       loader(loader),
-      model(config.model, options, comm, config.optim.decay_embeddings ? Decay::kYes : Decay::kNo),
+      model(make_model(config, options, comm)),
       optimizer(make_optimizer(config.optim, model.units(), comm, Sharding(config.parallel, comm))),
       gradients(config.parallel, model.units(), comm),
       skipped(model.device()) {}

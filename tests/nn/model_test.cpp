@@ -47,7 +47,8 @@ std::vector<ModelConfig> variants() {
 /// Loss and gradients of one step; returns the sums of its routers.
 std::vector<RouterSums> require_equals_plain_operations(const ModelConfig& config, const Batch& batch) {
   const auto comm = make_single_comm();
-  nn::Model model(config, kDouble, *comm);
+  nn::Model model(config, kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 7);
   randomise_biases(model);
   ReferenceModel reference(model);
@@ -113,7 +114,9 @@ TEST_CASE("a mixture of attention of one expert is dense attention") {
   gqa_config.attention = {.num_attention_heads = 3, .num_key_value_heads = 3, .head_dim = 4};
   gqa_config.attention.qk_norm = moa_config.moa.qk_norm;
 
-  nn::Model moa(moa_config, kDouble, *comm), gqa(gqa_config, kDouble, *comm);
+  nn::Model moa(moa_config, kDouble), gqa(gqa_config, kDouble);
+  allocate(moa.units(), *comm);
+  allocate(gqa.units(), *comm);
   initialise(moa, 7);
   initialise(gqa, 8);
   const auto gqa_parameters = parameters_of(gqa);
@@ -167,7 +170,8 @@ TEST_CASE("evaluation uses plain top-k") {
   std::vector<at::Tensor> trained, evaluated;
   for (const auto rounding : {Rounding::kNone, Rounding::kNearest}) {
     config.router.rounding = rounding;
-    nn::Model model(config, kDouble, *comm);
+    nn::Model model(config, kDouble);
+    allocate(model.units(), *comm);
     initialise(model, 7);
     trained.push_back(objective(model, batch, *comm));
     nn::Context context;
@@ -179,7 +183,8 @@ TEST_CASE("evaluation uses plain top-k") {
 
 TEST_CASE("gradients of a model equal finite differences") {
   const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), kDouble, *comm);
+  nn::Model model(tiny_config(), kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 5);
   const auto batch = random_batch(2, 4, 11);
   torch::autograd::backward({objective(model, batch, *comm)}, {});
@@ -206,7 +211,8 @@ TEST_CASE("the gradients of a tied embedding are summed in fp32") {
   const auto comm = make_single_comm();
   auto config = tiny_config();
   config.tie_word_embeddings = true;
-  nn::Model model(config, at::kBFloat16, *comm);
+  nn::Model model(config, at::kBFloat16);
+  allocate(model.units(), *comm);
   initialise(model, 5);
   torch::autograd::backward({objective(model, random_batch(2, 4, 11), *comm)}, {});
   const auto grads = model.units()[0]->flat_grads();
@@ -217,9 +223,11 @@ TEST_CASE("the gradients of a tied embedding are summed in fp32") {
 TEST_CASE("initial weights depend on seed and name alone") {
   const auto comm = make_single_comm();
   auto config = tiny_config();
-  const nn::Model model(config, at::kFloat, *comm);
+  const nn::Model model(config, at::kFloat);
+  allocate(model.units(), *comm);
   config.layers = "moa+moe, gqa+moe";  // the first layer keeps its names and shapes
-  const nn::Model deeper(config, at::kFloat, *comm);
+  const nn::Model deeper(config, at::kFloat);
+  allocate(deeper.units(), *comm);
   const auto values = [](const nn::Model& m, int64_t seed) {
     return m.units()[1]->initial_values(seed, 0, m.units()[1]->size());
   };
@@ -232,7 +240,8 @@ TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers
   auto config = tiny_config();
   config.hidden_size = 256;
   config.dense.intermediate_size = 256;
-  nn::Model model(config, at::kFloat, *comm);
+  nn::Model model(config, at::kFloat);
+  allocate(model.units(), *comm);
   initialise(model, 1);
   for (const auto& p : model.units()[2]->params()) {
     if (p.name == "layers.1.mlp.up_proj.weight") REQUIRE(std::abs(p.tensor.std().item<double>() / 0.4 - 1) < 0.02);
@@ -246,7 +255,8 @@ TEST_CASE("cached generation sees what a full pass sees") {
   auto config = tiny_config();
   config.layers = GENERATE("moa+moe, gqa+dense", "swa+moe, swa+dense");
   config.attention.window = 3;
-  nn::Model model(config, kDouble, *comm);
+  nn::Model model(config, kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 9);
   const auto tokens = random_batch(1, 9, 11).input_BS;
   nn::Context whole;
@@ -265,7 +275,8 @@ TEST_CASE("cached generation sees what a full pass sees") {
 TEST_CASE("documents do not see each other") {
   const auto comm = make_single_comm();
   at::NoGradGuard no_grad;
-  nn::Model model(tiny_config(), kDouble, *comm);
+  nn::Model model(tiny_config(), kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 9);
   auto tokens = random_batch(1, 8, 11).input_BS;
   nn::Context masked{.document_BS = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).view({1, 8})};
@@ -284,7 +295,8 @@ TEST_CASE("a window of swa layers reaches back through the layers, not further")
   auto config = tiny_config();
   config.layers = "swa+dense, swa+dense";
   config.attention.window = 3;
-  nn::Model model(config, kDouble, *comm);
+  nn::Model model(config, kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 9);
   auto tokens = random_batch(1, 9, 11).input_BS;
   nn::Context context;

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "lib/nn/mlp.h"
+#include "lib/nn/layer_kinds.h"
 #include "tests/nn/tiny.h"
 
 #include "tests/catch.h"
@@ -14,41 +14,33 @@ using namespace scatterlm::test;
 namespace {
 
 constexpr int64_t kHidden = 256, kExperts = 32, kExpertWidth = 24, kTokens = 512;
-const nn::InitScale kInit{.normal = 0.04, .residual = 0.01};
 
 /// Standard deviation of what an MLP makes of rows that an RMSNorm has left, averaged over three seeds of its weights.
-template <class Mlp>
-double output_std(Mlp& mlp, ParameterUnit& unit) {
+double output_std(const nn::SubLayerKind& kind, const ModelConfig& config) {
   const at::NoGradGuard no_grad;
-  const auto comm = make_single_comm();
-  unit.allocate(*comm);
+  ParameterUnit unit("mlp", at::kFloat);
+  nn::RopeTables rope(at::kCPU);
+  const auto mlp = kind.make({config, "mlp", {.normal = 0.04, .residual = 0.01}, unit, rope, at::kCPU});
+  unit.allocate(*make_single_comm());
   auto generator = at::make_generator<at::CPUGeneratorImpl>(uint64_t{5});
   const auto x = at::randn({1, kTokens, kHidden}, generator, at::kFloat);
   const auto normed = x * x.square().mean(-1, true).rsqrt();
   double variance = 0;
   for (const int64_t seed : {1, 2, 3}) {
     unit.flat_params().copy_(unit.initial_values(seed, 0, unit.size()));
-    if constexpr (std::is_same_v<Mlp, nn::MoeMlp>) {
-      nn::Context context;
-      variance += mlp.forward(normed, context).var().template item<double>() / 3;
-    } else {
-      variance += mlp.forward(normed).var().template item<double>() / 3;
-    }
+    nn::Context context;
+    variance += mlp->forward(normed, context).var().item<double>() / 3;
   }
   return std::sqrt(variance);
 }
 
 double moe_std(const RouterConfig& router, int64_t top_k) {
-  ParameterUnit unit("moe", at::kFloat);
-  const MoeConfig config{.num_experts = kExperts, .num_experts_per_tok = top_k, .moe_intermediate_size = kExpertWidth};
-  nn::MoeMlp mlp(config, router, "mlp", kHidden, kInit, unit, at::kCPU);
-  return output_std(mlp, unit);
+  const MoeConfig moe{.num_experts = kExperts, .num_experts_per_tok = top_k, .moe_intermediate_size = kExpertWidth};
+  return output_std(nn::moe(), {.hidden_size = kHidden, .moe = moe, .router = router});
 }
 
 double dense_std(int64_t top_k) {
-  ParameterUnit unit("dense", at::kFloat);
-  nn::DenseMlp mlp(Activation::kSwiglu, top_k * kExpertWidth, "mlp", kHidden, kInit, unit);
-  return output_std(mlp, unit);
+  return output_std(nn::dense(), {.hidden_size = kHidden, .dense = {.intermediate_size = top_k * kExpertWidth}});
 }
 
 }  // namespace

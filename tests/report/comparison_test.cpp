@@ -1,7 +1,7 @@
 #include "lib/report/comparison.h"
 
 #include "lib/config/load.h"
-#include "lib/train/flops.h"
+#include "lib/nn/model_size.h"
 
 #include "tests/catch.h"
 
@@ -51,10 +51,10 @@ TEST_CASE("comparison: rows hold medians over blocks", "[comparison]") {
   REQUIRE((dense["step_ms"] == 200 && dense["step_ms_p10"] == 120 && dense["step_ms_p90"] == 360));
   REQUIRE(dense["tok_s"] == 2048 / 0.2);  // the median of rates 2048/0.1, 2048/0.2, 2048/0.4
   REQUIRE(dense["tok_s_p90"] == Approx(2048 / 0.2 + 0.8 * (2048 / 0.1 - 2048 / 0.2)));
-  const double flops = flops_per_token(kDense.config.model, 256);
+  const double flops = nn::flops_per_token(kDense.config.model, 256);
   REQUIRE((dense["flops_per_token"] == flops && dense["flops_per_s"] == Approx(2048 / 0.2 * flops)));
   REQUIRE((dense["mfu"].is_null() && dense["peak_gib"] == 0.5));
-  const auto size = model_size(kMoe.config.model);
+  const auto size = nn::model_size(kMoe.config.model);
   REQUIRE((rows.at(1)["total_parameters"] == size.total && rows.at(1)["active_parameters"] == size.active));
 }
 

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "lib/train/flops.h"
+#include "lib/nn/model_size.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "tests/catch.h"
@@ -69,7 +69,7 @@ TEST_CASE("a step goes to console, metrics and TensorBoard with its rates") {
   REQUIRE(json["mem_gib"].get<double>() > 0.01);
   REQUIRE(json["mfu"].is_null());
 
-  const double gflops = 4096 * flops_per_token(config.model, config.train.sequence_length) / 1e9;
+  const double gflops = 4096 * nn::flops_per_token(config.model, config.train.sequence_length) / 1e9;
   const std::string console = run.console_text();
   REQUIRE_THAT(console, ContainsSubstring(" | 4.1k tok/s | " + fmt::format("{:.1f} GFLOP/s | ", gflops)));
   REQUIRE_THAT(console, ContainsSubstring(

@@ -28,40 +28,40 @@ ModelConfig tiny(const std::string& layers, int64_t num_layers) {
 TEST_CASE("size and FLOPs of a dense layer, counted by hand") {
   const ModelConfig config = tiny("gqa+dense", 1);
   const int64_t attention = (4 + 2 + 2) * 4 + 4 * 4, mlp = 3 * 4 * 5, head = 11 * 4, norms = 3 * 4;
-  const ModelSize size = model_size(config);
+  const nn::ModelSize size = nn::model_size(config);
   REQUIRE(size.total == head + norms + attention + mlp);
   REQUIRE(size.active == size.total);
   REQUIRE(size.active_matmul == head + attention + mlp);
   // 2 heads of width 2 over 16 positions: 12 * 2 * 2 * 16 / 2
-  REQUIRE(flops_per_token(config, 16) == 6 * (44 + 48 + 60) + 384);
+  REQUIRE(nn::flops_per_token(config, 16) == 6 * (44 + 48 + 60) + 384);
 }
 
 TEST_CASE("size and FLOPs of a routed layer, counted by hand") {
   const ModelConfig config = tiny("moa+moe", 1);
   const int64_t moa_expert = 2 * 2 * 4, moa_rest = 3 * 4 + 2 * 2 * 4, moe_expert = 3 * 4 * 3, moe_rest = 4 * 4 + 3 * 4 * 2;
-  const ModelSize size = model_size(config);
+  const nn::ModelSize size = nn::model_size(config);
   REQUIRE(size.total == 44 + 12 + 3 * moa_expert + moa_rest + 4 * moe_expert + moe_rest);
   REQUIRE(size.active == size.total - moa_expert - 2 * moe_expert);
   REQUIRE(size.active_matmul == size.active - 12);
   // 2 experts of one head of width 2: also 2 query heads
-  REQUIRE(flops_per_token(config, 16) == 6.0 * static_cast<double>(size.active_matmul) + 384);
+  REQUIRE(nn::flops_per_token(config, 16) == 6.0 * static_cast<double>(size.active_matmul) + 384);
 }
 
 TEST_CASE("a sliding window costs the positions that it sees") {
   ModelConfig config = tiny("swa+dense", 1);
   config.attention.window = 4;
   const double matrices = 6 * (44 + 48 + 60);
-  REQUIRE(model_size(config).total == model_size(tiny("gqa+dense", 1)).total);
-  REQUIRE(flops_per_token(config, 16) == matrices + 12 * 4 * (4 - 4.0 * 4 / 32));
+  REQUIRE(nn::model_size(config).total == nn::model_size(tiny("gqa+dense", 1)).total);
+  REQUIRE(nn::flops_per_token(config, 16) == matrices + 12 * 4 * (4 - 4.0 * 4 / 32));
   config.attention.window = 100;
-  REQUIRE(flops_per_token(config, 16) == flops_per_token(tiny("gqa+dense", 1), 16));
+  REQUIRE(nn::flops_per_token(config, 16) == nn::flops_per_token(tiny("gqa+dense", 1), 16));
 }
 
 TEST_CASE("biases of experts are no arithmetic") {
   ModelConfig config = tiny("moa+moe", 1);
-  const ModelSize without = model_size(config);
+  const nn::ModelSize without = nn::model_size(config);
   config.moe.bias = true;
-  const ModelSize size = model_size(config);
+  const nn::ModelSize size = nn::model_size(config);
   REQUIRE(size.total == without.total + 4 * (2 * 3 + 4));
   REQUIRE(size.active == without.active + 2 * (2 * 3 + 4));
   REQUIRE(size.active_matmul == without.active_matmul);
@@ -69,10 +69,10 @@ TEST_CASE("biases of experts are no arithmetic") {
 
 TEST_CASE("an untied embedding costs memory, not arithmetic") {
   ModelConfig config = tiny("gqa+dense", 1);
-  const ModelSize tied = model_size(config);
+  const nn::ModelSize tied = nn::model_size(config);
   config.tie_word_embeddings = false;
-  REQUIRE(model_size(config).total == tied.total + 44);
-  REQUIRE(model_size(config).active_matmul == tied.active_matmul);
+  REQUIRE(nn::model_size(config).total == tied.total + 44);
+  REQUIRE(nn::model_size(config).active_matmul == tied.active_matmul);
 }
 
 TEST_CASE("the size is that of the model's tensors") {
@@ -85,12 +85,13 @@ TEST_CASE("the size is that of the model's tensors") {
   config.moe.shared_intermediate_size = GENERATE(0, 2);
   config.moe.bias = config.attention.bias;
   const auto comm = make_single_comm();
-  const nn::Model model(config, at::TensorOptions().dtype(at::kFloat), *comm);
-  REQUIRE(model_size(config).total == model.num_parameters());
+  const nn::Model model(config, at::TensorOptions().dtype(at::kFloat));
+  allocate(model.units(), *comm);
+  REQUIRE(nn::model_size(config).total == model.num_parameters());
 }
 
 TEST_CASE("configs/olmoe_1b_7b.yaml has as many parameters as the published model") {
-  REQUIRE(model_size(load_config("configs/olmoe_1b_7b.yaml").model).total == 6'919'161'856);
+  REQUIRE(nn::model_size(load_config("configs/olmoe_1b_7b.yaml").model).total == 6'919'161'856);
 }
 
 TEST_CASE("peaks are known by the whole name of the chip") {

@@ -4,9 +4,9 @@
 
 #include "lib/config/load.h"
 #include "lib/nn/model.h"
+#include "lib/nn/model_size.h"
 #include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
-#include "lib/train/flops.h"
 #include "lib/util/memory_meter.h"
 #include "tests/catch.h"
 
@@ -20,7 +20,8 @@ Config config_with(const std::vector<std::string>& sets) { return load_config("c
 int64_t allocated(const Config& config, at::ScalarType dtype) {
   const auto comm = make_single_comm();
   const MemoryMeter meter(at::kCPU);
-  const nn::Model model(config.model, dtype, *comm);
+  const nn::Model model(config.model, dtype);
+  allocate(model.units(), *comm);
   const GradientReducer gradients(config.parallel, model.units(), *comm);
   const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return meter.peak_bytes();
@@ -40,7 +41,7 @@ TEST_CASE("memory_estimate: what one rank allocates") {
 }
 
 TEST_CASE("memory_estimate: shares of ranks by the arithmetic of the ZeRO stages") {
-  const auto parameters = static_cast<double>(model_size(config_with({}).model).total);
+  const auto parameters = static_cast<double>(nn::model_size(config_with({}).model).total);
   for (const int64_t ranks : {1, 4, 8}) {
     const double share = parameters / static_cast<double>(ranks);
     for (const int64_t zero : {0, 1, 2}) {
@@ -59,7 +60,7 @@ TEST_CASE("memory_estimate: shares of ranks by the arithmetic of the ZeRO stages
 TEST_CASE("memory_estimate: models of any size, at once") {
   const auto start = std::chrono::steady_clock::now();
   const auto olmoe = load_config("configs/olmoe_1b_7b.yaml");
-  const auto parameters = static_cast<double>(model_size(olmoe.model).total);
+  const auto parameters = static_cast<double>(nn::model_size(olmoe.model).total);
   const auto estimate = estimate_memory(olmoe, at::kBFloat16, 1);
   REQUIRE(static_cast<double>(estimate.total()) == Approx(18 * parameters).epsilon(0.001));
   const auto largest =

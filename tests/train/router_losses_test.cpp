@@ -9,7 +9,8 @@ using namespace scatterlm::test;
 
 TEST_CASE("a batch in micro-batches gives the same loss, statistics and reported router losses") {
   const auto comm = make_single_comm();
-  nn::Model model(tiny_config(), at::kDouble, *comm);
+  nn::Model model(tiny_config(), at::kDouble);
+  allocate(model.units(), *comm);
   initialise(model, 4);
   RouterLosses losses(model);
   const auto batch = random_batch(4, 6, 11);
@@ -46,7 +47,8 @@ TEST_CASE("the selection bias rises for idle experts and falls for busy ones, un
   auto config = tiny_config();
   config.router.balance = Balance::kBias;
   config.router.bias_update_rate = 0.25;
-  nn::Model model(config, at::kDouble, *comm);
+  nn::Model model(config, at::kDouble);
+  allocate(model.units(), *comm);
   RouterLosses losses(model);
   losses.routers()[0].counts.copy_(at::tensor({5.0, 2.0, 2.0}));
   losses.update_biases(at::zeros({1}));

@@ -52,7 +52,8 @@ TEST_CASE("a bfloat16 model on the kernels: loss and gradients within twice the 
   auto c = config();
   c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
   c.router.score = GENERATE(RouterScore::kSoftmax, RouterScore::kSigmoid);
-  nn::Model model(c, at::kBFloat16, *comm);
+  nn::Model model(c, at::kBFloat16);
+  allocate(model.units(), *comm);
   const auto batch = random_batch(4, 40, 40);
   const auto actual = run(model, batch, *comm, capability), plain = run(model, batch, *comm, kNoKernels);
   ReferenceModel reference(model);

@@ -1,0 +1,31 @@
+#pragma once
+#include <vector>
+
+#include "lib/nn/sub_layer.h"
+
+namespace scatterlm::nn {
+
+/// W_down act(W_up x). Gated activations have gate rows first in W_up.
+class DenseMlp final : public SubLayer {
+ public:
+  /// Declares its parameters under `name`, which may be that of a part of the sub-layer that `options` describes.
+  DenseMlp(Activation activation, int64_t width, const std::string& name, const SubLayerOptions& options);
+
+  /// x [..., D] -> same shape
+  at::Tensor forward(const at::Tensor& x, Context& context) override;
+
+ private:
+  Activation activation_;
+  at::Tensor up_weight_;    ///< [2F, D] or [F, D]
+  at::Tensor down_weight_;  ///< [D, F]
+};
+
+/// Rows of W_up.
+int64_t up_rows(Activation activation, int64_t width);
+/// Rows of the linear maps that W_up holds: gate and up, or up alone.
+std::vector<int64_t> up_matrices(Activation activation, int64_t width);
+
+/// Elements of W_up and W_down together.
+int64_t mlp_elements(Activation activation, int64_t hidden, int64_t width);
+
+}  // namespace scatterlm::nn

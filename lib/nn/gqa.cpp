@@ -1,0 +1,104 @@
+// Grouped-query attention (Ainslie et al., arXiv 2305.13245): over all positions (gqa), or over a sliding window (swa; Beltagy
+// et al., arXiv 2004.05150, section 3.1).
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "lib/nn/attention_parts.h"
+#include "lib/nn/layer_kinds.h"
+#include "lib/ops/attention.h"
+#include "lib/ops/linear.h"
+
+namespace scatterlm::nn {
+namespace {
+
+struct Widths {
+  int64_t query, key;
+  explicit Widths(const AttentionConfig& config)
+      : query(config.num_attention_heads * config.head_dim), key(config.num_key_value_heads * config.head_dim) {}
+};
+
+class GqaAttention final : public SubLayer {
+ public:
+  /// With a window above 0 a query sees that many positions, itself included. The cache of generation holds all positions
+  /// all the same.
+  GqaAttention(const SubLayerOptions& options, int64_t window)
+      : config_(options.config.attention), window_(window), rope_(options.rope.get(config_.head_dim, config_.rope_theta)) {
+    const auto [query, key] = Widths(config_);
+    const int64_t hidden = options.config.hidden_size;
+    auto& unit = options.unit;
+    qkv_weight_ = unit.param(options.name + ".qkv_proj.weight", {query + 2 * key, hidden}, Init::normal(options.init.normal),
+                             Decay::kYes, {query, key, key});
+    o_weight_ = unit.param(options.name + ".o_proj.weight", {hidden, query}, Init::normal(options.init.residual), Decay::kYes,
+                           {hidden});
+    if (config_.bias) {
+      qkv_bias_ = unit.param(options.name + ".qkv_proj.bias", {query + 2 * key}, Init::zeros(), Decay::kNo);
+      o_bias_ = unit.param(options.name + ".o_proj.bias", {hidden}, Init::zeros(), Decay::kNo);
+    }
+    if (config_.qk_norm != QkNorm::kNone) qk_norm_.emplace(config_.qk_norm, query, key, config_.head_dim, options);
+  }
+
+  at::Tensor forward(const at::Tensor& x_BSD, Context& context) override {
+    const auto [query, key] = Widths(config_);
+    const int64_t width = config_.head_dim;
+    const auto parts = ops::linear(x_BSD, qkv_weight_, qkv_bias_).split_with_sizes({query, key, key}, -1);
+    auto q = parts[0], k = parts[1];
+    if (qk_norm_) {
+      q = qk_norm_->query(q);
+      k = qk_norm_->key(k);
+    }
+    const auto [cos, sin] = rope_->at(first_position(context), x_BSD.size(1));
+    q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
+    k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
+    const auto [keys, values] = with_cache(context, k, parts[2].unflatten(-1, {-1, width}));
+    return ops::linear(ops::attention(q, keys, values, context.mask, window_).flatten(2), o_weight_, o_bias_);
+  }
+
+ private:
+  AttentionConfig config_;
+  int64_t window_;
+  std::shared_ptr<RopeTable> rope_;
+  at::Tensor qkv_weight_;  ///< [(H + 2 Hkv) P, D]: query rows, key rows, value rows
+  at::Tensor o_weight_;    ///< [D, H P]
+  std::optional<at::Tensor> qkv_bias_, o_bias_;
+  std::optional<QkNormLayer> qk_norm_;
+};
+
+void count_parameters(const ModelConfig& model, ParameterCount& count) {
+  const AttentionConfig& config = model.attention;
+  const auto [query, key] = Widths(config);
+  count.matrix((query + 2 * key) * model.hidden_size);
+  count.matrix(model.hidden_size * query);
+  if (config.bias) count.vector(query + 2 * key + model.hidden_size);
+  QkNormLayer::count(config.qk_norm, query, key, config.head_dim, count);
+}
+
+double flops(const ModelConfig& model, double positions_seen) {
+  return 12.0 * static_cast<double>(Widths(model.attention).query) * positions_seen;
+}
+
+}  // namespace
+
+SubLayerKind gqa() {
+  return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
+            return std::make_unique<GqaAttention>(options, /*window=*/0);
+          },
+          .count = count_parameters,
+          .attention_flops = [](const ModelConfig& model,
+                                int64_t length) { return flops(model, static_cast<double>(length) / 2); }};
+}
+
+SubLayerKind swa() {
+  return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
+            return std::make_unique<GqaAttention>(options, options.config.attention.window);
+          },
+          .count = count_parameters,
+          .attention_flops =
+              [](const ModelConfig& model, int64_t length) {
+                const auto window = static_cast<double>(std::min(model.attention.window, length));
+                return flops(model, window - window * window / (2 * static_cast<double>(length)));
+              }};
+}
+
+}  // namespace scatterlm::nn
