@@ -25,7 +25,7 @@ def table(headings, rows):
 
 def cpu_speed(data):
     lines = [f"Training on {data['cpu']}, {data['threads']} threads, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2,",
-             "16 x 256 tokens a step; both programs run in alternating blocks (`tests/bench/cpu_speed.py`):", ""]
+             "16 x 256 tokens per step; both programs run in alternating blocks (`tests/bench/cpu_speed.py`):", ""]
     rows = [(row["program"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
     return [*lines, *table(("program", "tok/s, median", "range over blocks"), rows), "", f"scatterlm / PyTorch, median over pairs of neighbouring blocks: {data['ratio']:.2f}."]
 
@@ -70,16 +70,16 @@ parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", "
 router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
                   "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
 token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "rows given, ms": ms("given", digits=3),
-                          "over given": number("over_given_percent", 1, " %"), "plain top-k ms": ms("topk", digits=3),
-                          "balanced ms": ms("balanced", digits=3), "time per row, over balanced": number("over_balanced_percent", 1, " %"),
-                          "over top-k": number("over_topk_percent", 1, " %")})
+                          "vs. rows given": number("over_given_percent", 1, " %"), "plain top-k ms": ms("topk", digits=3),
+                          "balanced ms": ms("balanced", digits=3), "time per row, vs. balanced": number("over_balanced_percent", 1, " %"),
+                          "vs. top-k": number("over_topk_percent", 1, " %")})
 inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading the weights": number("fwd_roofline_percent", unit=" %"),
                      "as a CUDA graph": lambda row: f"{row['graph']['fwd']['ms']:.3f}, {row['graph']['fwd']['roofline_percent']:.0f} %",
                      "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
 
 
 def by_shape(*columns):
-    """The table of a bench of kernels alone: a line a shape, a column a kernel and cell(row)."""
+    """The table of a bench of kernels alone: one line per shape, one column per kernel and cell(row)."""
     def lines(data):
         (heading, sizes_of), = MOE.items()
         shapes = {}
@@ -110,17 +110,17 @@ def comparison(data):
 
     unequal = [f"{condition['name']} ({condition['first']} and {condition['second']})" for condition in data["conditions"] if not condition["equal"]]
     equal = [condition["name"] for condition in data["conditions"] if condition["equal"]]
-    figures = [figure("tok/s", "tok_s", 0), figure("ms a step", "step_ms", 1), figure("MFU, %", "mfu", 1, 100),
+    figures = [figure("tok/s", "tok_s", 0), figure("ms per step", "step_ms", 1), figure("MFU, %", "mfu", 1, 100),
                figure("peak memory, GiB", "peak_gib", 1), figure("parameters, M", "total_parameters", 1, 1e-6),
-               figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs a token", "flops_per_token", 0, 1e-6)]
+               figure("active parameters, M", "active_parameters", 1, 1e-6), figure("MFLOPs per token", "flops_per_token", 0, 1e-6)]
     return [conditions(data), "", *table(("", f"`{first['config']}`", f"`{second['config']}`", "second / first"), figures), "",
             f"Equal in both: {', '.join(equal)}. Different: {', '.join(unequal)}."]
 
 
 def scaling(data):
-    """Speed a GPU and what the collectives cost."""
+    """Speed per GPU and what the collectives cost."""
     columns = {"config": lambda row: f"`{row['config']}`", "GPUs": number("gpus"), "ZeRO": lambda row: str(row.get("zero", 1)),
-               "state": lambda row: row.get("state_dtype", "float32"), "gradients reduced in": lambda row: row["reduce_dtype"],
+               "optimiser state": lambda row: row.get("state_dtype", "float32"), "gradients reduced in": lambda row: row["reduce_dtype"],
                "tok/s per GPU": lambda row: f"{row['tok_s_per_gpu']:,.0f}", "of one GPU": lambda row: f"{row['efficiency']:.0%}".replace("%", " %"),
                "GiB per GPU": number("peak_gib", 1),
                "exposed communication, ms per step": lambda row: f"{row['comm']['exposed_ms']:.1f}" if "comm" in row else "-"}
@@ -133,6 +133,11 @@ MOMENTS = {"start": "at start-up", "mid-run": "during training", "mid-run, parts
            "while saving": "during a save", "while saving beside": "during an asynchronous save"}
 
 
+STARTED = {"by hand": "ranks started without a launcher", "by hand, zero 1": "ranks started without a launcher, ZeRO 1",
+           "by hand, zero 2": "ranks started without a launcher, ZeRO 2", "launch, zero 1": "`scatterlm launch`, ZeRO 1",
+           "launch, zero 2": "`scatterlm launch`, ZeRO 2"}
+
+
 def scaling_facts(data):
     """Label and figure of every other part of the file."""
     def of(part, **wanted):
@@ -140,7 +145,7 @@ def scaling_facts(data):
 
     for dtype in ("float32", "bfloat16"):
         if rows := of("losses", dtype=dtype):
-            yield (f"losses of 50 steps in {dtype}, on {' '.join(str(n) for n in sorted({row['gpus'] for row in rows}))} GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference",
+            yield (f"losses of 50 steps in {dtype}, on {', '.join(str(n) for n in sorted({row['gpus'] for row in rows}))} GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference",
                    f"{max(row['max_difference'] for row in rows):.1e}")
     for row in of("trace"):
         yield (f"one step of `{row['config']}` in the profiler", f"{row['wall_ms']:.0f} ms, GPU busy {row['busy_ms']:.0f}, collectives {row['collectives_ms']:.0f}, "
@@ -158,7 +163,7 @@ def scaling_facts(data):
         if "zero" in row:
             yield f"`{row['config']}` on {row['gpus']} GPUs, ZeRO {row['zero']}", f"{row['peak_gib']:.1f} GiB per GPU"
         else:
-            yield f"the same, {row['what']}", f"{row['measured_gib']:.2f} GiB"
+            yield f"the same, {row['what'].replace('zero', 'ZeRO')}", f"{row['measured_gib']:.2f} GiB"
     for row in of("failures"):
         after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
         who = f"rank {row['rank']}" if "rank" in row else "a rank"
@@ -177,11 +182,11 @@ def scaling_facts(data):
             yield f"losses under {row['launcher']} and `scatterlm launch`: largest difference", f"{row['max_difference']:.1e}"
     for row in of("nodes"):
         if "max_difference" in row:
-            yield (f"each half of the GPUs as a machine of its own ({row['started']}): losses of {row['steps']} steps, largest difference to one machine",
+            yield (f"the GPUs as two machines ({STARTED.get(row['started'], row['started'])}): losses of {row['steps']} steps, largest difference from one machine",
                    f"{row['max_difference']:.1e}")
         elif "signal" in row:
             after = f", with a timeout of {row['timeout_s']} s" if row["timeout_s"] else ""
-            yield f"the same, {row['signal']} of rank {row['rank']}: both launchers and all ranks have ended after", f"{row['seconds_to_all_gone']:.1f} s{after}"
+            yield f"the same, {row['signal']} of rank {row['rank']}: all processes have ended after", f"{row['seconds_to_all_gone']:.1f} s{after}"
         else:
             yield (f"the same, `{row['config']}` through {row['through']}, gradients in {row['reduce_dtype']}",
                    f"{row['tok_s_per_gpu']:,.0f} tok/s per GPU, {row['comm']['exposed_ms']:.0f} ms of each step exposed")
@@ -200,7 +205,7 @@ def training(data):
                       " and ".join(f"{statistics.fmean(of_seeds):.3f} ({min(of_seeds):.3f} to {max(of_seeds):.3f})" for of_seeds in apart.values())))
     for row in rows:
         if "difference_to_plain" in row:
-            facts.append((f"the quickstart with token rounding, {row['steps']} steps: last validation loss above that of plain top-k", f"{row['difference_to_plain']:.3f}"))
+            facts.append((f"the quickstart with token rounding, {row['steps']} steps: last validation loss minus that of plain top-k", f"{row['difference_to_plain']:.3f}"))
     facts += [("disagreement", problem) for problem in data.get("problems", [])]
     return [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file has every loss):", "", *table(("runs", "result"), facts)]
 
@@ -310,7 +315,7 @@ def read_result(name):
 def headline_text():
     results = [read_result(name) for name in HEADLINE_FILES]
     stale = [f"`{name}.json`" for name, data in zip(HEADLINE_FILES, results) if data and not is_current(data)]
-    return "\n".join(headline(*results)) + (f"\n\nFrom earlier sources: {', '.join(stale)}." if stale else "")
+    return "\n".join(headline(*results)) + (f"\n\nMeasured with an earlier version of the sources ([meaning](docs/benchmarks.md)): {', '.join(stale)}." if stale else "")
 
 
 def filled(text):

@@ -102,7 +102,7 @@ def test_tables_of_scaling():
         "| `olmoe_1b_7b` | 1 | 2 | bfloat16 | float32 | 35,625 | 100 % | 50.1 | - |",
         "| `olmoe_1b_7b` | 8 | 2 | float32 | float32 | 35,625 | 92 % | 50.1 | 3.5 |", "",
         "| also measured | result |", "|---|---|",
-        "| losses of 50 steps in float32, on 1 8 GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference | 2.0e-07 |",
+        "| losses of 50 steps in float32, on 1, 8 GPUs with ZeRO 0, 1 and 2 and after resuming: largest difference | 2.0e-07 |",
         "| one step of `olmoe_1b_7b` in the profiler | 325 ms, GPU busy 321, collectives 151, of which 9.7 not overlapped by computation |",
         "| `doctor comm`, 8 MiB, GB/s per link | all_reduce 114, all_gather 82 |",
         "| the same inside a step of `olmoe_1b_7b`, gradients in float32 | reduce_scatter 234, all_gather 254 |",
@@ -115,8 +115,8 @@ def test_tables_of_scaling():
         "| training waited for each asynchronous save | 322, 4 ms |",
         "| `dense_124m`, checkpoints saved asynchronously or not | bytes equal |",
         "| losses under torchrun and `scatterlm launch`: largest difference | 1.2e-07 |",
-        "| each half of the GPUs as a machine of its own (by hand): losses of 50 steps, largest difference to one machine | 2.4e-07 |",
-        "| the same, SIGSTOP of rank 3: both launchers and all ranks have ended after | 5.7 s, with a timeout of 5 s |",
+        "| the GPUs as two machines (ranks started without a launcher): losses of 50 steps, largest difference from one machine | 2.4e-07 |",
+        "| the same, SIGSTOP of rank 3: all processes have ended after | 5.7 s, with a timeout of 5 s |",
         "| the same, `dense_124m` through sockets, gradients in bfloat16 | 431,530 tok/s per GPU, 35 ms of each step exposed |",
         "| start of the process to the end of the first step of `olmoe_1b_7b` | 14.7 s |"]
 
@@ -132,7 +132,7 @@ def test_table_of_training():
     assert update_tables.TABLES["train_h200"](data)[4:] == [
         "| float32, 50 steps at a learning rate of 0.001, GPU against CPU: largest difference of a loss | 1.1e-05 |",
         "| `moe_124m`, bfloat16, steps 100 to 200: mean difference to float32, these kernels and plain LibTorch, 2 seeds | 0.039 (0.020 to 0.058) and 0.049 (0.047 to 0.051) |",
-        "| the quickstart with token rounding, 610 steps: last validation loss above that of plain top-k | 0.006 |",
+        "| the quickstart with token rounding, 610 steps: last validation loss minus that of plain top-k | 0.006 |",
         "| disagreement | moe_124m: losses differ |"]
 
 
