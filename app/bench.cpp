@@ -63,7 +63,7 @@ void run_bench(const BenchOptions& options) {
   const auto routing = bench::parse_routing(options.routing);
   const auto sources = source_hash(SourceSet::kKernels);
   if (!options.dump.empty() && !bench.dumps)
-    fail_user("--dump: {} has nothing to dump; scatterlm bench --help says which have", bench.name);
+    fail_user("--dump: {} has nothing to dump; see scatterlm bench --help", bench.name);
   if (!options.family.empty() && !bench.has_families) fail_user("--family: {} has one kernel for all GPUs", bench.name);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
   if (!options.dump.empty()) make_folder(options.dump);
@@ -91,21 +91,25 @@ void add_bench(CLI::App& app, int&) {
   auto options = std::make_shared<BenchOptions>();
   command->add_option("name", options->name, help_of_names())->required()->check(CLI::IsMember(bench_names()));
   command
-      ->add_option("--shapes", options->shapes,
-                   "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
-                   "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads of 128 an expert; "
-                   "several with ';' between; 'published' or one of its names for those of the README; granularity, sparsity, "
-                   "rounding and inference for these sets of shapes")
+      ->add_option(
+          "--shapes", options->shapes,
+          "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
+          "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads (of width 128) per expert; "
+          "or a name in the README's table; or a set of shapes: published (those of the README), granularity, sparsity, "
+          "rounding, inference; several with ';' between")
       ->required();
-  command->add_option("--routing", options->routing, "Experts of the tokens: random, balanced, skewed or one (takes all)")
+  command
+      ->add_option("--routing", options->routing,
+                   "How tokens choose experts: random, balanced, skewed, or one (all tokens choose the same)")
       ->capture_default_str();
   command
       ->add_option(
           "--family", options->family,
           "Kernels of the grouped GEMMs: hopper, or portable (mma.sync), which every GPU from compute capability 8.0 on "
-          "runs; without it the GPU's own")
+          "runs; default: those for this GPU")
       ->check(CLI::IsMember({"hopper", "portable"}));
-  command->add_option("--iterations", options->iterations, "Runs of each variant; 0 = what fills 0.3 s, from 10 to 100")
+  command
+      ->add_option("--iterations", options->iterations, "Runs of each variant; 0 = as many as fit into 0.3 s, from 10 to 100")
       ->capture_default_str()
       ->check(in_range(0, 1000000));
   command->add_option("--json", options->json, "Write an evidence file");

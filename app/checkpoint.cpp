@@ -78,7 +78,7 @@ void add_verify(CLI::App& checkpoint) {
 }  // namespace
 
 void add_checkpoint(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("checkpoint", "Look at checkpoints and check that they are whole");
+  auto* command = app.add_subcommand("checkpoint", "Inspect checkpoints and verify that they are intact");
   command->require_subcommand(1);
   command->footer("Example:\n  scatterlm checkpoint verify runs/quickstart");
   add_inspect(*command);

@@ -69,12 +69,12 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i <= argc && !subcommands(*command).empty(); i++) {
     if (i == argc) {
-      fail_user("{} needs a command: {}; {} --help says more", path_of(command), fmt::join(subcommand_names(*command), ", "),
+      fail_user("{} needs a command: {}; see {} --help", path_of(command), fmt::join(subcommand_names(*command), ", "),
                 path_of(command));
     }
     if (argv[i][0] == '-') {
       if (command->get_option_no_throw(argv[i])) return;  // --help, --version
-      fail_user("unknown option '{}'; {} --help says more", argv[i], path_of(command));
+      fail_user("unknown option '{}'; see {} --help", argv[i], path_of(command));
     }
     const auto* next = find_subcommand(*command, argv[i]);
     if (!next) fail_unknown(*command, path_of(command), argv[i]);
@@ -87,9 +87,9 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   // launch keeps what it does not know for the command that it starts.
   if (const auto extra = command->remaining(); !extra.empty() && !command->get_prefix_command()) {
-    return fmt::format("unexpected argument '{}'; {} --help says more", extra.front(), path_of(command));
+    return fmt::format("unexpected argument '{}'; see {} --help", extra.front(), path_of(command));
   }
-  return fmt::format("{}; {} --help says more", error.what(), path_of(command));
+  return fmt::format("{}; see {} --help", error.what(), path_of(command));
 }
 
 CLI::Validator in_range(double low, double high) {

@@ -58,7 +58,7 @@ void measure(const CompareOptions& options, Side& first, Side& second) {
   for (int64_t block = 1; block <= options.blocks; block++) {
     first.block_ms.push_back(a->block_ms(options.steps_per_block, stop));
     second.block_ms.push_back(b->block_ms(options.steps_per_block, stop));
-    std::cout << fmt::format("block {}/{}: {:.2f} and {:.2f} ms a step", block, options.blocks, first.block_ms.back(),
+    std::cout << fmt::format("block {}/{}: {:.2f} and {:.2f} ms per step", block, options.blocks, first.block_ms.back(),
                              second.block_ms.back())
               << std::endl;
   }

@@ -61,7 +61,7 @@ void add_inspect(CLI::App& data) {
 }  // namespace
 
 void add_data(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("data", "Make and look at token files");
+  auto* command = app.add_subcommand("data", "Make and inspect token files");
   command->require_subcommand(1);
   command->footer("Example:\n  scatterlm data prepare src --glob '*.cpp' --val-every 50 --out data/src");
   add_prepare(*command);

@@ -29,7 +29,7 @@ void examine_comm(int64_t mebibytes) {
   comm->barrier();
   if (prints) {
     std::cout << fmt::format("{}, by {}: all values exact\n", describe(setup), comm->transport())
-              << "all_reduce by the host's clock; reduce_scatter and all_gather by that of `comm` in metrics.jsonl\n";
+              << "all_reduce is timed by the host's clock, reduce_scatter and all_gather as `comm` in metrics.jsonl\n";
   }
   for (int64_t size = 1; size <= mebibytes; size *= 8) {
     for (const auto& row : measure_bandwidth(*comm, setup.device, size << 20)) {

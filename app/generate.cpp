@@ -38,7 +38,7 @@ void generate_text(const GenerateOptions& options) {
   }
   if (prompt.empty()) {
     if (eot < 0)
-      fail_user("{}: generation without a prompt starts after data.eot_token, which this model has not; give --prompt",
+      fail_user("{}: generation without a prompt starts after data.eot_token, which this model does not have; give --prompt",
                 options.path);
     prompt.push_back(eot);
   }

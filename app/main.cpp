@@ -47,7 +47,7 @@ __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(
 std::string explain_memory(const CLI::App& app, const std::string& allocation) {
   const bool trains = app.got_subcommand("train") || app.got_subcommand("compare");
   return fmt::format("out of memory: {}; {}", allocation,
-                     trains ? scatterlm::memory_advice() : "it takes smaller sizes or a machine with more memory");
+                     trains ? scatterlm::memory_advice() : "use smaller sizes or a machine with more memory");
 }
 
 /// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
   // c10d logs every connection that it tries again, with its stack; what fails in the end, our own errors say.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
-  CLI::App app{"Trains Mixture-of-Experts language models: scatterlm COMMAND --help says more."};
+  CLI::App app{"Trains Mixture-of-Experts language models. Help on a command: scatterlm COMMAND --help"};
   app.name("scatterlm");
   app.footer("Example:\n  scatterlm train configs/quickstart.yaml");
   app.set_version_flag("--version", [] { return version_text(); });

@@ -17,7 +17,7 @@ if(SCATTERLM_CUDA)
     -Wl,--push-state,--no-as-needed ${TORCH_LIB}/libtorch_cuda.so ${TORCH_LIB}/libc10_cuda.so -Wl,--pop-state)
 endif()
 if(SCATTERLM_CUDA)
-  # PyPI's LibTorch brings NCCL as a package beside itself; another one was perhaps built with the system's.
+  # PyPI's LibTorch brings NCCL as a package of its own; another one was perhaps built with the system's.
   find_path(NCCL_INCLUDE nccl.h HINTS ${TORCH_ROOT}/../nvidia/nccl/include REQUIRED)
   find_library(NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS ${TORCH_ROOT}/../nvidia/nccl/lib REQUIRED)
 endif()

@@ -1,4 +1,4 @@
-// Only what is right is timed: an error against higher precision, beside that of plain LibTorch.
+// Only correct results are timed: their error against a higher precision, compared with that of plain LibTorch.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,8 +7,8 @@
 
 namespace scatterlm::bench {
 
-/// One result thrice: ours, of plain LibTorch in the same precision, and of plain LibTorch in a higher one. Integers must
-/// equal.
+/// One result three times: ours, of plain LibTorch in the same precision, and of plain LibTorch in a higher one. Integers must
+/// be equal.
 struct Comparison {
   std::string name;
   at::Tensor actual, plain, truth;
@@ -19,7 +19,7 @@ struct Comparison {
 double worst_row_error(const at::Tensor& actual, const at::Tensor& truth);
 
 /// The largest error of a result in units of plain LibTorch's. Throws Error "[what] name is wrong: ..." if one is more than
-/// twice that and a little.
+/// twice as large, plus a few units in the last place.
 double require_accurate(const std::string& what, const std::vector<Comparison>& results);
 
 /// The precision to compare with: fp32 for bfloat16, fp64 for fp32.

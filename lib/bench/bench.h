@@ -39,27 +39,28 @@ struct Bench {
 
 const std::vector<Bench>& all_benches();
 
-/// The op: metadata, forward and backward, beside plain LibTorch and a dense MLP of equal FLOPs; then its kernels alone.
+/// The op: metadata, forward and backward, compared with plain LibTorch and a dense MLP of equal FLOPs; then its kernels alone.
 Measured measure_moe_mlp(const MoeInputs& in, const Conditions& conditions);
 
 /// Its kernels alone, one row each. `bench`: grouped_gemm, gather_sum or routing.
 Measured measure_kernels(const std::string& bench, const MoeInputs& in, const Conditions& conditions);
 
-/// The op forward only, beside the time to read the weights of the experts that the tokens take.
+/// The op forward only, compared with the time to read the weights of the experts that the tokens take.
 Measured measure_inference(const MoeInputs& in, const Conditions& conditions);
 
-/// Router and metadata, forward and backward, beside plain LibTorch and beside the experts behind them: their share of a layer.
+/// Router and metadata, forward and backward, compared with plain LibTorch, and their share of the time of router and experts.
 Measured measure_router(const MoeInputs& in, const Conditions& conditions);
 
-/// A layer with token rounding in its router, forward and backward, beside plain top-k and beside equal numbers of rows for all
-/// experts without rounding: for multiples of 128 tokens per expert the same work in the experts' kernels.
+/// A layer with token rounding in its router, forward and backward, compared with plain top-k and with equal numbers of rows
+/// for all experts without rounding: for multiples of 128 tokens per expert the same work in the experts' kernels.
 Measured measure_token_rounding(const MoeInputs& in, const Conditions& conditions);
 
 /// Query and output projection, the second on what the first gives (its gradient is dq of the dump), and once more with
-/// attention between them; beside plain LibTorch and two dense products of equal FLOPs.
+/// attention between them; compared with plain LibTorch and two dense products of equal FLOPs.
 Measured measure_moa(const MoaInputs& in, const Conditions& conditions);
 
-/// One projection in the four orders of its rows, one row each; beside plain LibTorch and a dense product of equal FLOPs.
+/// One projection in the four orders of its rows, one row each; compared with plain LibTorch and a dense product of equal
+/// FLOPs.
 Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditions);
 
 /// What a row of the evidence begins with: shape, type and routing.

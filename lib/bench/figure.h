@@ -1,4 +1,4 @@
-// One timed thing beside what the machine could do: for evidence files and for people.
+// One measurement compared with what the machine could do: for evidence files and for people.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -67,7 +67,8 @@ std::vector<Work> backward_work(const LinearShape& s, int64_t element_bytes) {
   const double e = element_bytes, flops = 2.0 * s.rows * s.in * s.out, weight = double(s.experts) * s.in * s.out,
                in = double(s.shared ? s.tokens : s.rows) * s.in, dout = double(s.gated ? s.tokens : s.rows) * s.out,
                dx = double(s.rows) * s.in;
-  // With gates the rows of the input are read beside their gradient, and written times their gates for that of the weights.
+  // With gates the rows of the input are read in addition to their gradient, and written times their gates for that of the
+  // weights.
   std::vector<Work> kernels = {{.flops = flops, .bytes = e * (dout + weight + (s.gated ? 3 : 1) * dx)},
                                {.flops = flops, .bytes = e * (dout + (s.gated ? dx : in) + weight)}};
   if (s.shared && s.rows != s.tokens) kernels.push_back({.bytes = e * (dx + in)});

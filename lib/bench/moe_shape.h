@@ -21,9 +21,8 @@ struct MoeShape {
 const std::vector<MoeShape>& published_shapes();
 
 /// T,D,F,E,K, a name of a published shape or one of the sets published, granularity and sparsity (those of ScatterMoE, Tan et
-/// al., 2403.08245, section 4), rounding (few rows an expert) and inference (OLMoE and Mixtral, few tokens); several with ';'
-/// between. Throws Error about
-/// --shapes, also where the kernels cannot take the shape.
+/// al., 2403.08245, section 4), rounding (few rows per expert) and inference (OLMoE and Mixtral, few tokens); several with ';'
+/// between. Throws Error about --shapes, also where the kernels cannot take the shape.
 std::vector<MoeShape> parse_moe_shapes(std::string_view text);
 
 }  // namespace scatterlm::bench

@@ -25,7 +25,7 @@ std::optional<GemmSides> gemm_sides(MoeKernel kernel, const MoeShape& shape);
 
 struct Work {
   double flops = 0;  ///< on tensor cores
-  double bytes = 0;  ///< read and written at least: every operand once, gathered rows once a token
+  double bytes = 0;  ///< read and written at least: every operand once, gathered rows once per token
 };
 
 /// Of SwiGLU, for elements of 2 (bfloat16) or 4 bytes. Indices count where nothing else moves.

@@ -41,7 +41,7 @@ void check_collectives(Comm& comm, at::Device device, int64_t shard) {
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble, at::kLong}) {
     const auto options = at::TensorOptions().dtype(dtype).device(device);
     const auto check = [&](const char* collective, const at::Tensor& got, const at::Tensor& wanted) {
-      if (!got.equal(wanted)) fail("[{}] {} elements of {} a rank: wrong values", collective, shard, c10::toString(dtype));
+      if (!got.equal(wanted)) fail("[{}] {} elements of {} per rank: wrong values", collective, shard, c10::toString(dtype));
     };
     const auto own = integers(rank, numel, options);
     auto total = at::zeros({numel}, options);

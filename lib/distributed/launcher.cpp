@@ -114,7 +114,7 @@ class Group {
     const int status = rank.status();
     if (status == kExitDone || status == kExitRestart || stopped_at_start_) return;
     if (trains_ && passed_on_.contains(-status)) {  // the rank had not installed its signal handlers yet
-      log_info("asked to stop while the ranks were starting; the same command goes on");
+      log_info("asked to stop while the ranks were starting; the same command continues");
       stopped_at_start_ = true;
       kill_at_ = Clock::now();
       return;

@@ -20,7 +20,7 @@ struct Timeouts {
 
 /// A thread that calls neither LibTorch nor CUDA. It writes this rank's heartbeat, and looks whether the other ranks of the
 /// machine are alive, whether another machine reports a failure, and whether a collective exceeds its timeout. Then it names
-/// the guilty rank, and step and collective of all ranks of the machine, on stderr and ends the process with kExitPeer. One
+/// the failed rank, and step and collective of all ranks of the machine, on stderr and ends the process with kExitPeer. One
 /// rank per machine prints; the others end silently, and those that a signal has stopped are killed.
 class Watchdog {
  public:

@@ -170,7 +170,7 @@ std::optional<CheckpointReader> open_latest_checkpoint(const std::string& run_di
     }
   }
   if (!steps.empty()) {
-    fail_user("{}: none of its {} checkpoints can be read (see above); restore one, or start anew in another --run-dir",
+    fail_user("{}: none of its {} checkpoints can be read (see above); restore one, or start again in another --run-dir",
               run_dir, steps.size());
   }
   return std::nullopt;

@@ -24,7 +24,7 @@ std::optional<at::ScalarType> parse_safetensors_dtype(std::string_view name);
 std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, at::ScalarType dtype);
 
 /// Name and tensor (any device; copied one at a time). Written sorted by dtype width (descending), then name; metadata
-/// always holds {"format": "pt"}. The file is written beside, fsynced and renamed.
+/// always holds {"format": "pt"}. Written under a temporary name, fsynced and renamed.
 FileDigest write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 

@@ -1,4 +1,4 @@
-// What a forward pass needs beside its input.
+// What a forward pass needs besides its input.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -52,7 +52,7 @@ std::vector<Line> lines_of(const Side& a, const Side& b) {
   std::vector<Line> lines;
   lines.push_back(
       {"tok_s", "tok/s", [](double v) { return fmt::format("{:.0f}", v); }, tokens_per_second(a), tokens_per_second(b)});
-  lines.push_back({"step_ms", "ms a step", [](double v) { return fmt::format("{:.2f}", v); }, a.block_ms, b.block_ms});
+  lines.push_back({"step_ms", "ms per step", [](double v) { return fmt::format("{:.2f}", v); }, a.block_ms, b.block_ms});
   lines.push_back({"flops_per_s", "GFLOP/s", [](double v) { return fmt::format("{:.1f}", v / 1e9); }, flops_per_second(a),
                    flops_per_second(b)});
   const auto peak_a = peak_of(a.numerics), peak_b = peak_of(b.numerics);
@@ -63,7 +63,7 @@ std::vector<Line> lines_of(const Side& a, const Side& b) {
       {"peak_gib", "peak memory, GiB", [](double v) { return fmt::format("{:.3g}", v); }, one(a.peak_gib), one(b.peak_gib)});
   lines.push_back({"total_parameters", "parameters", format_count, one(size_a.total), one(size_b.total)});
   lines.push_back({"active_parameters", "active parameters", format_count, one(size_a.active), one(size_b.active)});
-  lines.push_back({"flops_per_token", "FLOPs a token", format_count, one(flops_of_token(a)), one(flops_of_token(b))});
+  lines.push_back({"flops_per_token", "FLOPs per token", format_count, one(flops_of_token(a)), one(flops_of_token(b))});
   return lines;
 }
 
@@ -133,14 +133,14 @@ std::vector<Condition> layer_conditions(const Side& a, const Side& b) {
 
 /// A line on ratios of speed that differ too much from block to block; empty if they agree.
 std::string spread_line(const Side& a, const Side& b) {
-  constexpr double kWidest = 1.15;  // on a quiet machine blocks agree within a few percent
+  constexpr double kWidest = 1.15;  // on an idle machine blocks agree within a few percent
   std::vector<double> ratios;
   for (size_t i = 0; i < a.block_ms.size(); i++) ratios.push_back(a.block_ms[i] / b.block_ms.at(i));
   const auto spread = bench::spread_of(ratios);
   if (spread.p90 <= kWidest * spread.p10) return "";
   return fmt::format(
-      "\nThe ratio of tok/s was between {:.2f} and {:.2f} in different blocks: too wide a spread to conclude from. Repeat it on a "
-      "quiet machine, with more --blocks (now {}).\n",
+      "\nThe ratio of tok/s was between {:.2f} and {:.2f} in different blocks: too wide a spread for a conclusion. Repeat it on an "
+      "idle machine, with more --blocks (now {}).\n",
       std::ranges::min(ratios), std::ranges::max(ratios), ratios.size());
 }
 
@@ -164,8 +164,8 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
                 {"data.train", "data.raw_dtype", "train.seed", "train.sequence_length", "train.global_batch_tokens"}),
       same_keys("document boundaries", a, b, {"data.intra_document_masking", "data.eot_token"}),
       same_value("sequence length", number(train_a.sequence_length), number(train_b.sequence_length)),
-      same_value("tokens a step", number(train_a.global_batch_tokens), number(train_b.global_batch_tokens)),
-      same_value("sequences a pass", number(BatchPlan(train_a).per_pass), number(BatchPlan(train_b).per_pass)),
+      same_value("tokens per step", number(train_a.global_batch_tokens), number(train_b.global_batch_tokens)),
+      same_value("sequences per forward pass", number(BatchPlan(train_a).per_pass), number(BatchPlan(train_b).per_pass)),
       same_value("precision", dtype(a), dtype(b)),
       same_keys("optimiser", a, b, {"optim."}),
       same_value("vocabulary", number(a.config.model.vocab_size), number(b.config.model.vocab_size)),
@@ -173,7 +173,7 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
       same_value("layers", a.config.model.layers, b.config.model.layers),
       same_keys("embedding, norms and initial values", a, b,
                 {"model.tie_word_embeddings", "model.rms_norm_eps", "model.initializer_range"}),
-      same_count("FLOPs a token", flops_of_token(a), flops_of_token(b)),
+      same_count("FLOPs per token", flops_of_token(a), flops_of_token(b)),
       same_count("active parameters", static_cast<double>(size_a.active), static_cast<double>(size_b.active)),
       same_count("parameters", static_cast<double>(size_a.total), static_cast<double>(size_b.total)),
   };

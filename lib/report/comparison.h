@@ -30,7 +30,7 @@ struct Condition {
 std::vector<Condition> conditions(const Side& first, const Side& second);
 
 /// A line for each figure, with both models and the second over the first; "median (p10 to p90)" where it was measured per
-/// block. A line where the ratios of the blocks spread too widely to conclude from. Then what was equal, and what was not. MFU
+/// block. A line where the ratios of the blocks spread too widely for a conclusion. Then what was equal, and what was not. MFU
 /// where the peak is known for both, otherwise FLOP/s.
 std::string comparison_text(const Side& first, const Side& second);
 

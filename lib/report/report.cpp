@@ -64,7 +64,7 @@ Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& 
   if (config.log.tensorboard) tensorboard_.emplace(run_dir_ + "/tensorboard", resume_step);
   if (const auto peak = peak_of(numerics)) {
     peak_flops_ = peak->flops * static_cast<double>(numerics.ranks);
-    console_.print(fmt::format("mfu is of {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));
+    console_.print(fmt::format("mfu is relative to {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));
   }
   progress(resume_step);
 }

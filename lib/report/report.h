@@ -39,7 +39,7 @@ class Report final : public TrainingObserver {
   /// line.
   void progress(int64_t step) override;
 
-  /// The summary of a trace: on the console, and in a file beside the trace.
+  /// The summary of a trace: on the console, and in a file next to the trace.
   void trace(const Trace& trace) override;
 
   /// Where an untrained model stands, on the console.

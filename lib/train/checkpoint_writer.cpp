@@ -53,7 +53,7 @@ void CheckpointWriter::begin() {
         };
         const auto path =
             write_snapshot(run_dir_, state_.config.checkpoint, snapshot, {state_.comm.rank(), state_.comm.world(), meet});
-        log_info(fmt::format("{}: saved in {} beside the training, which stood still for {:.0f} ms", path,
+        log_info(fmt::format("{}: saved asynchronously in {}; training waited for {:.0f} ms", path,
                              format_duration(ms_since(begun) / 1000), stall_ms));
       });
   written_ = write.get_future();

@@ -13,7 +13,7 @@
 
 namespace scatterlm {
 
-/// Saves a run's checkpoints: while it waits, or beside the training (checkpoint.async). Then the state is copied to host
+/// Saves a run's checkpoints: while it waits, or asynchronously (checkpoint.async). Then the state is copied to host
 /// memory, on a GPU by a stream of its own that only the next update waits for, and a thread writes the copy: the same bytes.
 class CheckpointWriter {
  public:

@@ -7,7 +7,7 @@
 namespace scatterlm {
 std::string describe_model(const Config& config) {
   const auto size = nn::model_size(config.model);
-  return fmt::format("{} parameters, {} active, {} FLOPs a token", format_count(static_cast<double>(size.total)),
+  return fmt::format("{} parameters, {} active, {} FLOPs per token", format_count(static_cast<double>(size.total)),
                      format_count(static_cast<double>(size.active)),
                      format_count(nn::flops_per_token(config.model, config.train.sequence_length)));
 }

@@ -9,7 +9,7 @@
 
 namespace scatterlm {
 
-/// "6.92B parameters, 1.28B active, 8.2B FLOPs a token"
+/// "6.92B parameters, 1.28B active, 8.2B FLOPs per token"
 std::string describe_model(const Config& config);
 
 struct PeakFlops {

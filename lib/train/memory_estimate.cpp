@@ -34,14 +34,14 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
 
 std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks) {
   return fmt::format(
-      "weights {}, gradients {}, optimiser state {}: {} a rank (parallel.zero: {}, {} rank{}), activations of a micro-batch on top",
+      "weights {}, gradients {}, optimiser state {}: {} per rank (parallel.zero: {}, {} rank{}), activations of a micro-batch on top",
       bytes_text(estimate.weights), bytes_text(estimate.gradients), bytes_text(estimate.optimizer),
       bytes_text(estimate.total()), config.zero, ranks, ranks == 1 ? "" : "s");
 }
 
 std::string memory_advice() {
-  return "activations shrink with train.micro_batch_size (sequences of a pass); gradients and optimiser state with parallel.zero 1 or 2 "
-         "on more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model";
+  return "activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with "
+         "parallel.zero 1 or 2 on more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model";
 }
 
 std::optional<std::string> explain_too_large(const MemoryEstimate& estimate, at::Device device, int64_t local_ranks) {

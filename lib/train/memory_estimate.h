@@ -24,8 +24,8 @@ struct MemoryEstimate {
 /// nothing is allocated, and any size takes milliseconds. Throws Error for more than 1e15 parameters.
 MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64_t ranks);
 
-/// "weights 12.9 GiB, gradients 25.8 GiB, optimiser state 77.3 GiB: 116 GiB a rank (parallel.zero: 1, 1 rank), activations of a
-/// micro-batch on top"
+/// "weights 12.9 GiB, gradients 25.8 GiB, optimiser state 77.3 GiB: 116 GiB per rank (parallel.zero: 1, 1 rank), activations of
+/// a micro-batch on top"
 std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks);
 
 /// Keys that make a training smaller, for the end of a message.

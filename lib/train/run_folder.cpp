@@ -28,12 +28,12 @@ RunLock::RunLock(const std::string& run_dir) : path_(run_dir + "/.lock") {
   std::error_code error;
   for (auto folder = fs::absolute(run_dir); !fs::exists(folder, error); folder = folder.parent_path()) made_.push_back(folder);
   fs::create_directories(run_dir, error);
-  if (error) fail_user("{}: cannot make the folder of the run: {}; give another one with --run-dir", run_dir, error.message());
+  if (error) fail_user("{}: cannot create the run folder: {}; give another one with --run-dir", run_dir, error.message());
   constexpr auto kPatience = std::chrono::seconds(5);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (!try_lock()) {
     if (std::chrono::steady_clock::now() >= give_up)
-      fail_user("{}: another process trains in this folder; wait for its end, or give another --run-dir", run_dir);
+      fail_user("{}: another process trains in this folder; wait until it ends, or give another --run-dir", run_dir);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
 }

@@ -33,8 +33,8 @@ class RunLock {
 };
 
 /// The checkpoint that --resume names: auto (the run's newest good one, if it has any), none, or a folder. Throws Error if the
-/// run folder holds a later checkpoint than that, which training on would contradict. A run that its launcher has started anew
-/// (`restarted`) goes on from what it saved before, if it had come that far.
+/// run folder holds a later checkpoint than that, which training on would contradict. A run that its launcher has started again
+/// (`restarted`) continues from what it saved before, if it had come that far.
 std::optional<CheckpointReader> checkpoint_to_resume(const std::string& run_dir, const std::string& resume, bool restarted);
 
 /// What must be the same on every rank of a run: program, options, every key; one a line.

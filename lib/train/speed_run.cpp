@@ -26,7 +26,7 @@ double SpeedRun::block_ms(int64_t steps, const StopRequest& stop) {
   StepClock clock;
   for (int64_t i = 0; i <= steps; i++) {
     trainer_.step();
-    if (const auto reason = stop.reason(); !reason.empty()) fail("{}: stopped, without figures", reason);
+    if (const auto reason = stop.reason(); !reason.empty()) fail("{}: stopped, nothing was measured", reason);
     if (i == 0) {
       wait();
       clock.restart();

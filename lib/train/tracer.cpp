@@ -45,8 +45,8 @@ int64_t now_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::no
 Tracer::Tracer(int64_t step, int64_t steps_done, at::Device device, const std::string& run_dir)
     : step_(step), device_(device), path_(fmt::format("{}/trace_step_{:08}.json", run_dir, step)) {
   if (step > 0 && step < steps_done + 3) {
-    log_info(fmt::format("log.trace_step: {} is not traced: the run goes on from step {}, and two steps prepare a trace", step,
-                         steps_done));
+    log_info(fmt::format("log.trace_step: {} is not traced: the run continues from step {}, and two steps prepare a trace",
+                         step, steps_done));
     step_ = 0;
   }
 }

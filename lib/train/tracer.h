@@ -25,7 +25,7 @@ struct Trace {
 };
 
 /// Traces one whole period of training, cut before the update, where nothing overlaps: the update of the step before and its
-/// gathers of parameters beside the forward pass, then forward, backward and reductions of the step itself. What is reported,
+/// gathers of parameters during the forward pass, then forward, backward and reductions of the step itself. What is reported,
 /// evaluated or saved between the two steps is inside as well. The profiler starts up one step earlier.
 class Tracer {
  public:

@@ -43,7 +43,7 @@ class TrainingLoop {
       if (!due.anything()) continue;
       report_and_save(due);
       if (due.stop && !last) {
-        log_info(fmt::format("{}: saved step {} of {} in {}; the same command goes on",
+        log_info(fmt::format("{}: saved step {} of {} in {}; the same command continues",
                              reason.empty() ? "another rank was asked to stop" : reason, state_.steps, total, run_.run_dir));
         return kExitRestart;
       }
@@ -93,7 +93,7 @@ class TrainingLoop {
     if (hopeless) {
       fail(
           "{} steps in a row up to step {} had a loss or gradient that is not finite{}; none was applied, the weights before them "
-          "are saved. Lower optim.lr or raise optim.warmup_steps and go on (train.max_nonfinite_steps: {})",
+          "are saved. Lower optim.lr or raise optim.warmup_steps and continue (train.max_nonfinite_steps: {})",
           report.nonfinite_row, state_.steps, report.first_broken_router(), most);
     }
   }

@@ -32,7 +32,7 @@ struct TrainingState {
   int64_t total_steps() const;                                                 ///< of the whole run
   int64_t tokens() const { return steps * config.train.global_batch_tokens; }  ///< trained so far
 
-  /// Counters and data position, for a checkpoint beside the tensors. counters() waits for the device.
+  /// Counters and data position, for a checkpoint, in addition to the tensors. counters() waits for the device.
   nlohmann::json counters() const;
   void load_counters(const nlohmann::json& counters);
 };

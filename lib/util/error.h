@@ -14,7 +14,7 @@ enum ExitCode : int {
   kExitFailure = 1,   ///< something that should work did not: a contract of the code, a full disk, a driver
   kExitUser = 2,      ///< the command line, a configuration, data or a checkpoint must be changed
   kExitPeer = 70,     ///< another rank has failed, stopped or left; it, or the first rank to notice, says which and why
-  kExitRestart = 75,  ///< stopped by a signal or the time budget after saving; the same command goes on
+  kExitRestart = 75,  ///< stopped by a signal or the time budget after saving; the same command continues
 };
 
 /// Carries one clear line and the exit code. Caught once, in main.

@@ -19,7 +19,7 @@ std::optional<std::string> failed_allocation(const std::exception& error) {
   std::smatch amount;
   // "Tried to allocate 20.00 GiB." (CUDA), "you tried to allocate 2199023255552 bytes." (CPU)
   if (!std::regex_search(text, amount, std::regex("[Tt]ried to allocate ([0-9.]+) (bytes|[KMGT]iB)")))
-    return fmt::format("no room for what was to be allocated {}", place);
+    return fmt::format("not enough memory for an allocation {}", place);
   const auto size =
       amount[2] == "bytes" ? format_bytes(std::stod(amount[1])) : fmt::format("{} {}", amount[1].str(), amount[2].str());
   return fmt::format("tried to allocate {} {}", size, place);

@@ -5,7 +5,7 @@
 
 namespace scatterlm {
 
-/// Columns of the terminal behind fd, asked anew each time because windows are resized; none where fd is no terminal.
+/// Columns of the terminal behind fd, queried on every call because windows are resized; none where fd is no terminal.
 std::optional<int64_t> terminal_width(int fd);
 
 /// Colours are for terminals whose user did not refuse them (no-color.org: NO_COLOR is set and not empty; TERM=dumb).

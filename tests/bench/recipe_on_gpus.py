@@ -3,7 +3,7 @@
     python tests/bench/recipe_on_gpus.py --binary build/release/bin/scatterlm --out tests/bench/results/train_recipe_h200.json
 
 Each of RUNS trains 160 steps of 524,288 tokens (warm-up 20) on one GPU, as many at a time as there are GPUs, and each of CPU_RUNS the whole
-quickstart on a few cores beside them. Rows hold what was changed and every validation loss. A model is judged by its best rate.
+quickstart on a few cores at the same time. Rows hold what was changed and every validation loss. A model is judged by its best rate.
 `--only TEXT...` takes the runs whose name holds one of these texts; rows of other runs stay if the file has them from the same sources. The
 file is written after every run.
 """

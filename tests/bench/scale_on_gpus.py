@@ -14,8 +14,8 @@
   memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
   start     the same: from the start of the process to the end of the first step
   trace     the same: one step in the profiler, how far collectives hide behind computation
-  nodes     two groups of this host as two machines: losses beside those of one, failures, rate through sockets (two_machines.py)
-  launchers the quickstart's model under torchrun and mpirun, beside the own launcher; one that is not there is said and no failure
+  nodes     two groups of this host as two machines: losses compared with those of one, failures, rate through sockets (two_machines.py)
+  launchers the quickstart's model under torchrun and mpirun, compared with `scatterlm launch`; a missing launcher is reported and is no failure
 
 Tokens are made here, so it needs no data. A part that fails leaves a row with its error and the others go on; the file is written
 after each part. Rates are medians over the reports after the first; a run that is measured is killed then, for saving would take
@@ -272,7 +272,7 @@ def alone(bench):
 
 
 def memory(bench):
-    """Differences that the arithmetic of docs/distributed.md gives, beside those measured."""
+    """Differences that the formulas of docs/distributed.md give, and those measured."""
     gib, peak = 1 << 30, {}
     half = bench.gpus // 2
     runs = [(bench.gpus, 2), (bench.gpus, 1)]

@@ -1,4 +1,4 @@
-"""Records golden_losses.json anew: python tests/cli/record_golden.py. Only when numbers change on purpose; say why in the commit."""
+"""Records golden_losses.json again: python tests/cli/record_golden.py. Only when numbers change on purpose; say why in the commit."""
 import json
 import os
 import pathlib

@@ -41,7 +41,7 @@ def test_the_table_and_what_was_equal(scatterlm, tmp_path, tiny_config, dense_co
     dense, moe, ratio = map(float, line(text, "peak memory, GiB"))
     assert 0 < dense < 0.1 and 0 < moe < 0.1 and ratio > 0
     equal, unequal = equal_and_not(text)
-    assert {"tokens of every step", "optimiser", "sequence length: 32", "tokens a step: 256", "precision: float32"} <= set(equal)
+    assert {"tokens of every step", "optimiser", "sequence length: 32", "tokens per step: 256", "precision: float32"} <= set(equal)
     assert "layers: gqa+dense, gqa+dense and gqa+dense, moa+moe" in unequal
 
 
@@ -50,8 +50,8 @@ def test_what_differs_is_said(scatterlm, tmp_path, tiny_config):
     other.write_text(tiny_config.read_text().replace("sequence_length: 32", "sequence_length: 64, seed: 7").replace("3.0e-3", "1.0e-3"))
     equal, unequal = equal_and_not(scatterlm("compare", tiny_config, other, *QUICK, check=True).stdout)
     assert "tokens of every step: train.seed=1234, train.sequence_length=32 and train.seed=7, train.sequence_length=64" in unequal
-    assert {"sequence length: 32 and 64", "sequences a pass: 8 and 4", "optimiser: optim.lr=0.003 and optim.lr=0.001"} <= set(unequal)
-    assert "tokens a step: 256" in equal and "layers: gqa+dense, moa+moe" in equal
+    assert {"sequence length: 32 and 64", "sequences per forward pass: 8 and 4", "optimiser: optim.lr=0.003 and optim.lr=0.001"} <= set(unequal)
+    assert "tokens per step: 256" in equal and "layers: gqa+dense, moa+moe" in equal
 
 
 def test_memory_is_each_models_own(scatterlm, tiny_config, dense_config):
@@ -92,7 +92,7 @@ def test_the_shipped_pair_costs_the_same_flops(scatterlm, tiny_data):
                      1, "--set", f"data.train={tiny_data}/train.bin", "--set", "data.validation=null", check=True).stdout
     equal, unequal = equal_and_not(text)
     assert [condition.split(":")[0] for condition in unequal] == ["layers", "parameters"]
-    assert any(condition.startswith("FLOPs a token: ") for condition in equal)
+    assert any(condition.startswith("FLOPs per token: ") for condition in equal)
 
 
 def test_settings_of_the_process_must_agree(scatterlm, tmp_path, tiny_config):
@@ -124,5 +124,5 @@ def test_an_interrupt_leaves_nothing_behind(binary, tmp_path, tiny_config):
         _, error = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 1 and error == "scatterlm: error: signal Interrupt: stopped, without figures\n"
+    assert process.returncode == 1 and error == "scatterlm: error: signal Interrupt: stopped, nothing was measured\n"
     assert sorted(tmp_path.rglob("*")) == before and not out.exists()

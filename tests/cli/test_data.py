@@ -74,7 +74,7 @@ def test_errors(scatterlm, tmp_path):
         (["inspect", tmp_path / "short.bin", "--raw-dtype", "uint16"],
          f"{tmp_path}/short.bin: 3 bytes are not a whole number of uint16 tokens (data.raw_dtype)"),
         (["inspect", tmp_path / "short.bin", "--raw-dtype", "uint8"],
-         "--raw-dtype: uint8 not in {uint16,uint32}; scatterlm data inspect --help says more"),
+         "--raw-dtype: uint8 not in {uint16,uint32}; see scatterlm data inspect --help"),
         (["inspect", tmp_path / "*.gone"], f"{tmp_path}/*.gone: no file matches"),
         (["prepare", tmp_path / "gone", "--out", tmp_path / "o"], f"{tmp_path}/gone: no such file or folder"),
     ]

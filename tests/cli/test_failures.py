@@ -130,7 +130,7 @@ def test_a_signal_to_the_launcher_saves_and_exits_with_75(binary, tiny_config, r
     job.process.send_signal(number)
     code, error, _ = job.end(60)
     assert code == 75, error
-    assert "the same command goes on" in error
+    assert "the same command continues" in error
     code, error, _ = start(binary, tiny_config, runs / "run").end(120)
     assert code == 0, error
     assert final(runs / "run") == whole
@@ -144,7 +144,7 @@ def test_a_signal_while_the_ranks_start_is_no_failure(binary, tiny_config, runs)
             job.process.send_signal(number)
         code, error, _ = job.end(60)
         assert code == 75 and "error" not in error, error
-        assert "the same command goes on" in error
+        assert "the same command continues" in error
 
 
 def test_ranks_go_on_from_what_a_run_saves_while_they_wait_for_its_end(binary, tiny_config, runs):

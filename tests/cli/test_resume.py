@@ -76,7 +76,7 @@ def test_a_signal_saves_and_exits_with_75(scatterlm, binary, tiny_config, runs, 
         time.sleep(0.002)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 75, error
-    assert "the same command goes on" in error
+    assert "the same command continues" in error
     scatterlm("train", tiny_config, *RUN, "--run-dir", runs / "stopped", check=True)
     assert_same_end(runs / "whole", runs / "stopped")
 
@@ -121,7 +121,7 @@ def test_a_folder_has_one_run_at_a_time(scatterlm, binary, tiny_config, runs):
     wait_for(runs / "run" / "metrics.jsonl", process)
     second = scatterlm("train", tiny_config, "--run-dir", runs / "run", "--set", "optim.lr=1.0e-3")
     assert second.returncode == 2
-    assert second.stderr == (f"scatterlm: error: {runs}/run: another process trains in this folder; wait for its end, or give another "
+    assert second.stderr == (f"scatterlm: error: {runs}/run: another process trains in this folder; wait until it ends, or give another "
                              "--run-dir\n")
     assert len(read_metrics(runs / "run")) > 1
     process.send_signal(signal.SIGTERM)

@@ -54,7 +54,7 @@ def test_a_resumed_run_is_traced_or_says_that_it_is_too_late(scatterlm, tiny_con
     scatterlm("train", tiny_config, *traced(0), check=True)
     later = ["--set", "train.steps=10"]
     result = scatterlm("train", tiny_config, *traced(7), *later, check=True)
-    assert "log.trace_step: 7 is not traced: the run goes on from step 5, and two steps prepare a trace" in result.stderr
+    assert "log.trace_step: 7 is not traced: the run continues from step 5, and two steps prepare a trace" in result.stderr
     assert not list(run.glob("trace*"))
     result = scatterlm("train", tiny_config, *traced(13), "--set", "train.steps=13", check=True)
     assert files(run, 13)[1]["step"] == 13 and "not traced" not in result.stderr

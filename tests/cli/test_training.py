@@ -66,8 +66,8 @@ def test_a_dry_run_says_how_much_of_everything(scatterlm, tiny_config):
     lines = scatterlm("train", tiny_config, "--set", "train.steps=1000", "--dry-run", check=True).stdout.splitlines()
     said = dict(line.split("] ", 1)[1].split(": ", 1) for line in lines)
     assert list(said) == ["data", "device", "model", "memory", "steps"]
-    assert said["model"].endswith(" FLOPs a token") and " active, " in said["model"]
-    assert said["memory"].startswith("weights ") and "a rank (parallel.zero: 1, 1 rank)" in said["memory"]
+    assert said["model"].endswith(" FLOPs per token") and " active, " in said["model"]
+    assert said["memory"].startswith("weights ") and "per rank (parallel.zero: 1, 1 rank)" in said["memory"]
     assert said["steps"] == "1000 of 256 tokens, 256k tokens in all"
 
 

@@ -344,7 +344,7 @@ TEST_CASE("checkpoint: the newest good one is opened") {
   fs::remove_all(run.path(1));
   REQUIRE_THROWS_WITH(
       open_latest_checkpoint(run.dir),
-      run.dir + ": none of its 2 checkpoints can be read (see above); restore one, or start anew in another --run-dir");
+      run.dir + ": none of its 2 checkpoints can be read (see above); restore one, or start again in another --run-dir");
 }
 
 TEST_CASE("checkpoint: mutated manifests are read or refused, nothing else", "[fuzz]") {

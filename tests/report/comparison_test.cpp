@@ -74,15 +74,14 @@ TEST_CASE("comparison: the table", "[comparison]") {
   REQUIRE(text.find("  layers: ") > text.find("Not equal:"));
 }
 
-TEST_CASE("comparison: a spread too wide to conclude from is said", "[comparison]") {
+TEST_CASE("comparison: a spread too wide for a conclusion is said", "[comparison]") {
   const auto said = [](std::vector<double> first, std::vector<double> second) {
     return comparison_text(side("configs/tiny_dense.yaml", std::move(first), 1),
                            side("configs/tiny_moe.yaml", std::move(second), 1));
   };
-  REQUIRE_THAT(
-      said({92, 169}, {100, 100}),
-      ContainsSubstring("\nThe ratio of tok/s was between 0.92 and 1.69 in different blocks: too wide a spread to conclude "
-                        "from. Repeat it on a quiet machine, with more --blocks (now 2).\n"));
+  REQUIRE_THAT(said({92, 169}, {100, 100}),
+               ContainsSubstring("\nThe ratio of tok/s was between 0.92 and 1.69 in different blocks: too wide a spread for a "
+                                 "conclusion. Repeat it on an idle machine, with more --blocks (now 2).\n"));
   for (const auto& text : {said({100, 105, 98}, {100, 100, 100}), said({100, 200, 400}, {200, 400, 800}), said({100}, {50})})
     REQUIRE(text.find("too wide") == std::string::npos);
 }
@@ -93,7 +92,7 @@ TEST_CASE("comparison: the shipped pairs differ in layers and total parameters a
   REQUIRE(unequal(side("configs/dense_124m.yaml", {1}, 1), side("configs/moe_124m.yaml", {1}, 1)) == experts);
   const auto moa = conditions(side("configs/dense_124m.yaml", {1}, 1), side("configs/moa_moe_124m.yaml", {1}, 1));
   REQUIRE(find(moa, "active parameters").equal);
-  REQUIRE_FALSE(find(moa, "FLOPs a token").equal);
+  REQUIRE_FALSE(find(moa, "FLOPs per token").equal);
 }
 
 TEST_CASE("comparison: what makes it unfair", "[comparison]") {
@@ -102,10 +101,10 @@ TEST_CASE("comparison: what makes it unfair", "[comparison]") {
   REQUIRE(unequal(kDense, kDense).empty());
   REQUIRE(unequal_with({"run.name=other", "train.steps=70", "log.interval=3"}).empty());
   REQUIRE(unequal_with({"train.seed=1"}) == Names{"tokens of every step"});
-  REQUIRE(unequal_with({"train.micro_batch_size=4"}) == Names{"sequences a pass"});
+  REQUIRE(unequal_with({"train.micro_batch_size=4"}) == Names{"sequences per forward pass"});
   REQUIRE(unequal_with({"optim.lr=1"}) == Names{"optimiser"});
   REQUIRE(unequal_with({"train.global_batch_tokens=4096"}) ==
-          Names{"tokens of every step", "tokens a step", "sequences a pass"});
+          Names{"tokens of every step", "tokens per step", "sequences per forward pass"});
   REQUIRE(unequal_with({"data.train=other.bin"}) == Names{"tokens of every step"});
   REQUIRE(unequal_with({"data.eot_token=-1"}) == Names{"document boundaries"});
   auto half = kDense;

@@ -76,9 +76,10 @@ TEST_CASE("memory_estimate: models of any size, at once") {
 TEST_CASE("memory_estimate: words") {
   const int64_t gib = int64_t{1} << 30;
   const MemoryEstimate estimate{.weights = 2 * gib, .gradients = 4 * gib, .optimizer = 12 * gib};
-  REQUIRE(describe(estimate, {.zero = 1}, 1) ==
-          "weights 2 GiB, gradients 4 GiB, optimiser state 12 GiB: 18 GiB a rank (parallel.zero: 1, 1 rank), activations of a "
-          "micro-batch on top");
+  REQUIRE(
+      describe(estimate, {.zero = 1}, 1) ==
+      "weights 2 GiB, gradients 4 GiB, optimiser state 12 GiB: 18 GiB per rank (parallel.zero: 1, 1 rank), activations of a "
+      "micro-batch on top");
   REQUIRE_THAT(describe(estimate, {.zero = 2}, 8), ContainsSubstring("(parallel.zero: 2, 8 ranks)"));
   REQUIRE_FALSE(explain_too_large({.weights = 1000}, at::kCPU, 8));
   const auto text = explain_too_large({.weights = 1 << 20}, at::kCPU, int64_t{1} << 32);

@@ -13,7 +13,7 @@ using namespace scatterlm;
 
 TEST_CASE("a run folder that cannot be made is the user's to change") {
   REQUIRE_THROWS_WITH(RunLock("/dev/null/run"),
-                      "/dev/null/run: cannot make the folder of the run: Not a directory; give another one with --run-dir");
+                      "/dev/null/run: cannot create the run folder: Not a directory; give another one with --run-dir");
 }
 
 TEST_CASE("a folder has one run at a time, until its process ends") {
@@ -30,7 +30,7 @@ TEST_CASE("a folder has one run at a time, until its process ends") {
   char byte = 0;
   REQUIRE(read(ready[0], &byte, 1) == 1);
   REQUIRE_THROWS_WITH(RunLock(run),
-                      run + ": another process trains in this folder; wait for its end, or give another --run-dir");
+                      run + ": another process trains in this folder; wait until it ends, or give another --run-dir");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   REQUIRE_NOTHROW(RunLock(run));

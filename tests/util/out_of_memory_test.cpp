@@ -25,8 +25,8 @@ TEST_CASE("out_of_memory: LibTorch's allocators and that of C++ are told from ot
                                   "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 139.81 GiB");
   REQUIRE(failed_allocation(gpu) == "tried to allocate 20.00 GiB on the GPU");
   REQUIRE(failed_allocation(std::runtime_error("CUDA error: out of memory\nstack")) ==
-          "no room for what was to be allocated on the GPU");
-  REQUIRE(failed_allocation(std::bad_alloc()) == "no room for what was to be allocated in the memory of this machine");
+          "not enough memory for an allocation on the GPU");
+  REQUIRE(failed_allocation(std::bad_alloc()) == "not enough memory for an allocation in the memory of this machine");
   REQUIRE_FALSE(failed_allocation(std::runtime_error("expected 2 tensors, tried to find them in memory")));
 }
 

@@ -5,7 +5,7 @@
 
 namespace scatterlm {
 
-/// Of several processes that do the same: each message says whose it is, and only rank 0 says more than errors.
+/// For several processes that do the same: each message names its rank, and only rank 0 prints more than errors.
 void log_as_rank(int64_t rank);
 
 void log_info(std::string_view text);
