@@ -8,8 +8,8 @@
   failures  SIGKILL and SIGSTOP of the first or last rank, two jobs at a time: seconds until all processes are gone
   resume    a run whose rank 0 is killed, and the same command again: the figures and bytes of a run that nobody disturbed
   async_save configs/dense_124m.yaml with checkpoint.async and without: the same bytes, and how long training stood still
-  dense     configs/dense_124m.yaml on 1 GPU and on all, 0.5M tokens a step
-  olmoe     configs/olmoe_1b_7b.yaml, 4 x 4096 tokens a GPU: 1 GPU with bf16 state, all with fp32 master and zero 2
+  dense     configs/dense_124m.yaml on 1 GPU and on all, 0.5M tokens per step
+  olmoe     configs/olmoe_1b_7b.yaml, 4 x 4096 tokens per GPU: 1 GPU with bf16 state, all with fp32 master and zero 2
   alone     the work of the one GPU on each of them at once
   memory    the same with zero 1, and on half of the GPUs with zero 2, against the arithmetic
   start     the same: from the start of the process to the end of the first step

@@ -3,7 +3,7 @@
     python tests/bench/peers/olmoe.py grouped_mm|scattermoe|sonicmoe [DIR]
 
 DIR is a clone of the peer; grouped_mm is transformers' own. As for scatterlm in run.py: bfloat16 weights, gradients and AdamW state, 4 x 4096
-random tokens a step, cross-entropy. The model is compiled by torch.compile, around the experts of SonicMoE. Prints one JSON line: the mean of
+random tokens per step, cross-entropy. The model is compiled by torch.compile, around the experts of SonicMoE. Prints one JSON line: the mean of
 6 steps after 3.
 """
 import json

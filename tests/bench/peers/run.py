@@ -7,9 +7,9 @@ must have torch and triton, for SonicMoE also quack-kernels and nvidia-cutlass-d
 
   layers    the experts of a MoE layer, forward and with backward, at the shapes of `scatterlm bench moe_mlp --shapes published` (layer.py);
             scatterlm, ATen's grouped product and the dense MLP come from that command; 4 to 8 minutes
-  steps     nanoGPT's compiled bench.py with micro-batches of 32 and 64 sequences, and configs/dense_124m.yaml with the same, an update each;
+  steps     nanoGPT's compiled bench.py with micro-batches of 32 and 64 sequences, and configs/dense_124m.yaml with the same sizes, one update per micro-batch;
             4 to 6 minutes
-  olmoe     configs/olmoe_1b_7b.yaml with bfloat16 state, 4 x 4096 tokens a step, and transformers' OLMoE with the experts of each peer
+  olmoe     configs/olmoe_1b_7b.yaml with bfloat16 state, 4 x 4096 tokens per step, and transformers' OLMoE with the experts of each peer
             (olmoe.py); needs transformers 5; 4 to 6 minutes
 
 --part NAME runs one of them, and may be repeated; rows of other parts stay in a file from the same sources. A peer that fails is reported and
@@ -83,7 +83,7 @@ class Layer:
 
 
 def layers(peer, folder, shapes, failed):
-    """A row a shape: all compile at the same time, then one after another is measured while the others wait."""
+    """One row per shape: all compile at the same time, then one after another is measured while the others wait."""
     running = [Layer(peer, folder, shape) for shape in shapes]
     try:
         ready = []
