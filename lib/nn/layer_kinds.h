@@ -10,7 +10,21 @@ SubLayerKind swa();    ///< gqa.cpp
 SubLayerKind dense();  ///< dense_mlp.cpp
 SubLayerKind moe();    ///< moe_mlp.cpp
 
-SubLayerKind sub_layer_kind(AttentionKind kind);
-SubLayerKind sub_layer_kind(MlpKind kind);
+inline SubLayerKind sub_layer_kind(AttentionKind kind) {
+  switch (kind) {
+    case AttentionKind::kGqa: return gqa();
+    case AttentionKind::kMoa: return moa();
+    case AttentionKind::kSwa: return swa();
+  }
+  __builtin_unreachable();
+}
+
+inline SubLayerKind sub_layer_kind(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kDense: return dense();
+    case MlpKind::kMoe: return moe();
+  }
+  __builtin_unreachable();
+}
 
 }  // namespace scatterlm::nn

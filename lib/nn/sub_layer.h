@@ -1,5 +1,5 @@
 // A decoder layer is x + attention(norm(x)), then x + mlp(norm(x)). Attention and MLP are its sub-layers; each kind that
-// `model.layers` can name has one file here and one line in layer_kinds.cpp.
+// `model.layers` can name has one file here and one line in layer_kinds.h.
 #pragma once
 #include <memory>
 #include <string>
