@@ -20,12 +20,12 @@ std::string describe_steps(const TrainConfig& config) {
 }  // namespace
 
 void dry_run(const DryRun& run, const std::function<void(const char*, const std::string&)>& phase) {
-  const auto& [config, setup, world, comm, checkpoint] = run;
+  const auto& [config, setup, world, comm, loader, checkpoint] = run;
   phase("model", describe_model(config));
   const auto memory = estimate_memory(config, setup.dtype, world.size);
   phase("memory", describe(memory, config.parallel, world.size));
   phase("steps", describe_steps(config.train));
-  if (checkpoint) check_resumable(*checkpoint, config);
+  if (checkpoint) check_resumable(*checkpoint, config, loader);
   check_same_start(checkpoint ? checkpoint->contents().step : 0, setup.device, comm);
   if (checkpoint) phase("resume", checkpoint->path());
   if (const auto too_large = explain_too_large(memory, setup.device, world.local_size)) log_warning(*too_large);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lib/config/config.h"
+#include "lib/data/loader.h"
 #include "lib/distributed/comm.h"
 #include "lib/io/checkpoint.h"
 #include "lib/train/execution_setup.h"
@@ -16,11 +17,12 @@ struct DryRun {
   const ExecutionSetup& setup;
   const LaunchEnv& world;
   Comm& comm;
+  const Loader& loader;
   const std::optional<CheckpointReader>& checkpoint;  ///< that the run would go on from
 };
 
-/// Checks that the checkpoint fits the model, and tells `phase` the sizes by name. Warns if the memory of this machine is too
-/// small. Works from shapes: a model of any size takes no memory and less than a second.
+/// Checks that the checkpoint fits the model and the data, and tells `phase` the sizes by name. Warns if the memory of this
+/// machine is too small. Works from shapes: a model of any size takes no memory and less than a second.
 void dry_run(const DryRun& run, const std::function<void(const char*, const std::string&)>& phase);
 
 }  // namespace scatterlm

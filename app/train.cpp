@@ -7,6 +7,7 @@
 #include "lib/report/report.h"
 #include "lib/train/batch_plan.h"
 #include "lib/train/checkpointing.h"
+#include "lib/train/data_files.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
 #include "lib/train/memory_estimate.h"
@@ -47,14 +48,19 @@ ExitCode run_train(const TrainOptions& options) {
 
   std::optional<RunLock> lock;  // before the ranks meet, so that all see what an earlier run has left
   if (leads && !options.dry_run) lock.emplace(run_dir);
-  const auto comm = make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s,
-                               world.size > 1 ? run_identity(config, options.run_dir, options.resume) : ""});
+  std::string identity;
+  if (world.size > 1) {
+    identity =
+        run_identity(config, options.run_dir, options.resume) + data_identity(loader, validation ? &*validation : nullptr);
+  }
+  const auto comm =
+      make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, std::move(identity)});
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   if (const auto warning = rounding_warning(config.model, plan.per_pass * length)) log_warning(*warning);
   const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
   if (options.dry_run) {
-    dry_run({config, setup, world, *comm, checkpoint}, phase);
+    dry_run({config, setup, world, *comm, loader, checkpoint}, phase);
     return kExitDone;
   }
   require_memory(config, setup, world);

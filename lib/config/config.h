@@ -39,6 +39,7 @@ struct DataConfig {
   int64_t eot_token = -1;
   bool intra_document_masking = false;
   std::string tokenizer = "bytes";
+  bool allow_change = false;
 
   bool operator==(const DataConfig&) const = default;
 
@@ -50,6 +51,8 @@ struct DataConfig {
     v.key("eot_token", eot_token, "token between documents; -1 = none", Range{-1, 1 << 24});
     v.key("intra_document_masking", intra_document_masking, "attention stays inside a document (needs boundaries)");
     v.key("tokenizer", tokenizer, "how text becomes tokens in generate: bytes", OnResume::kAccept);
+    v.key("allow_change", allow_change,
+          "resume although the files of data.train are others than up to the checkpoint, with a warning", OnResume::kAccept);
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <filesystem>
+
 namespace scatterlm {
 namespace {
 
@@ -72,6 +74,7 @@ void Corpus::check(const TokenFile& file) {
   const int64_t width = width_of(file.type());
   const int64_t count = std::min(file.num_tokens(), (kCheckedBytes - checked_bytes_) / width);
   file.check(count, vocab_size_);
+  if (count == file.num_tokens()) file.verify();  // in memory now
   checked_bytes_ += count * width;
   unchecked_bytes_ += (file.num_tokens() - count) * width;
 }
@@ -86,6 +89,19 @@ int64_t Corpus::num_tokens() const {
   int64_t sum = 0;
   for (const Source& source : sources_) sum += source.num_tokens();
   return sum;
+}
+
+std::vector<FileFingerprint> Corpus::fingerprint() const {
+  std::vector<FileFingerprint> files;
+  for (size_t source = 0; source < sources_.size(); ++source) {
+    for (const TokenFile& file : sources_[source].files) {
+      files.push_back({.name = std::filesystem::path(file.path()).filename().string(),
+                       .source = static_cast<int64_t>(source),
+                       .tokens = file.num_tokens(),
+                       .xxh3 = file.sampled_hash()});
+    }
+  }
+  return files;
 }
 
 Batch Corpus::read(const std::vector<Window>& windows, int64_t length) const {

@@ -6,6 +6,7 @@
 
 #include "lib/config/config.h"
 #include "lib/data/batch.h"
+#include "lib/data/fingerprint.h"
 #include "lib/data/token_file.h"
 
 namespace scatterlm {
@@ -28,13 +29,15 @@ struct Window {
 class Corpus {
  public:
   /// Opens every file of `entries` (the value of `key`) whose weight is not 0, and checks headers, sizes and tokens. Throws
-  /// Error naming file and way out. The first 8 GiB of tokens are checked here, which takes seconds; those beyond when they are
-  /// read.
+  /// Error naming file and way out. The first 8 GiB of tokens are checked here, which takes seconds (files that hold a checksum
+  /// against that as well); those beyond when they are read. Where every number of the token type is a token nothing is read.
   Corpus(const std::vector<BlendEntry>& entries, const char* key, const DataConfig& data, int64_t vocab_size);
 
   const std::vector<Source>& sources() const { return sources_; }
   int64_t num_files() const;
   int64_t num_tokens() const;
+  /// One entry per file. Reads up to 64 KiB of each.
+  std::vector<FileFingerprint> fingerprint() const;
   /// Bytes of tokens beyond that limit.
   int64_t unchecked_bytes() const { return unchecked_bytes_; }
 

@@ -64,6 +64,8 @@ bool EvalReader::next(int64_t num_sequences, Batch& batch) {
   return true;
 }
 
+std::vector<FileFingerprint> EvalReader::fingerprint() const { return state_->corpus.fingerprint(); }
+
 int64_t EvalReader::num_tokens() const { return state_->num_tokens; }
 
 }  // namespace scatterlm

@@ -7,6 +7,7 @@
 #include "lib/data/token_file.h"
 #include "lib/data/tokenizer.h"
 #include "lib/util/error.h"
+#include "lib/util/escape.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -38,8 +39,8 @@ Statistics count_tokens(const std::vector<TokenFile>& files) {
 }
 
 std::string describe_file(const TokenFile& file) {
-  std::string text =
-      fmt::format("{}: {}, {}, {} tokens", file.path(), format_name(file.format()), type_name(file.type()), file.num_tokens());
+  std::string text = fmt::format("{}: {}, {}, {} tokens", escape_control(file.path()), format_name(file.format()),
+                                 type_name(file.type()), file.num_tokens());
   if (file.documents()) text += fmt::format(", {} documents", file.documents()->num_documents());
   return text + "\n";
 }
@@ -71,7 +72,7 @@ std::string describe_counts(const Statistics& statistics, const Tokenizer* text)
 std::string describe_sample(const TokenFile& file, int64_t begin, const Tokenizer* text) {
   std::vector<int64_t> tokens(static_cast<size_t>(std::min(kSampleTokens, file.num_tokens() - begin)));
   file.read(begin, static_cast<int64_t>(tokens.size()), kMaxVocabulary, tokens.data());
-  const std::string place = fmt::format("{}, from token {}:\n", file.path(), begin);
+  const std::string place = fmt::format("{}, from token {}:\n", escape_control(file.path()), begin);
   if (!text) return fmt::format("{}  {}\n", place, fmt::join(tokens, " "));
   auto decoder = text->decoder();
   std::string decoded;
@@ -85,6 +86,7 @@ std::string inspect(const InspectOptions& options) {
   const auto tokenizer = make_tokenizer(options.tokenizer);
   std::vector<TokenFile> files;
   for (const std::string& path : expand_shards(options.path)) files.emplace_back(path, options.raw_dtype);
+  for (const TokenFile& file : files) file.verify();
   const Statistics statistics = count_tokens(files);
   const bool is_text = static_cast<int64_t>(statistics.counts.size()) <= tokenizer->vocab_size();
   const Tokenizer* const text = is_text ? tokenizer.get() : nullptr;

@@ -1,6 +1,8 @@
-// Layout of llm.c's token files: 256 int32 (magic, version, number of tokens, zeros), then the tokens.
+// Layout of llm.c's token files: 256 int32 (magic, version, number of tokens, zeros), then the tokens. Files that we write have
+// a checksum among the zeros, which llm.c does not read.
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 #include "lib/data/token_type.h"
 
@@ -15,5 +17,8 @@ struct LlmcFormat {
 inline constexpr LlmcFormat kLlmcFormats[] = {{20240520, 1, TokenType::kU16},   // GPT-2
                                               {20240801, 7, TokenType::kU32}};  // Llama-3
 inline constexpr int64_t kLlmcHeaderBytes = 1024;
+/// Then 16 lower-case digits: XXH3-64 of the tokens' bytes.
+inline constexpr std::string_view kChecksumMark = "XXH3";
+inline constexpr int64_t kChecksumMarkAt = 12, kChecksumDigits = 16;
 
 }  // namespace scatterlm

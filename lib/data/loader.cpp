@@ -48,6 +48,7 @@ struct Loader::State {
   Batch make(int64_t position, int64_t n) const;
 
   Corpus corpus;
+  std::vector<FileFingerprint> fingerprint;
   int64_t length, seed, rank, world;
   Blend blend;
   std::vector<WindowOrder> orders;
@@ -63,6 +64,7 @@ struct Loader::State {
 Loader::State::State(const DataConfig& data, int64_t vocab_size, int64_t sequence_length, int64_t seed, int64_t rank,
                      int64_t world)
     : corpus(data.train, "data.train", data, vocab_size),
+      fingerprint(corpus.fingerprint()),
       length(sequence_length),
       seed(seed),
       rank(rank),
@@ -111,6 +113,8 @@ void Loader::seek(int64_t position) {
   if (position < 0) fail_user("data position must not be negative, got {}", position);
   state_->position = position;
 }
+
+const std::vector<FileFingerprint>& Loader::fingerprint() const { return state_->fingerprint; }
 
 int64_t Loader::total_tokens() const { return state_->corpus.num_tokens(); }
 

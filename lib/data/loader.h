@@ -7,6 +7,7 @@
 
 #include "lib/config/config.h"
 #include "lib/data/batch.h"
+#include "lib/data/fingerprint.h"
 
 namespace scatterlm {
 
@@ -27,6 +28,8 @@ class Loader {
   /// Continues as if `position` samples had been consumed.
   void seek(int64_t position);
 
+  /// The files as they were when the loader opened them.
+  const std::vector<FileFingerprint>& fingerprint() const;
   int64_t total_tokens() const;  ///< tokens in all files of the blend
   std::string describe() const;  ///< one line: tokens, files, shares of the blend
 
@@ -43,6 +46,7 @@ class EvalReader {
   ~EvalReader();
   /// Up to num_sequences sequences of equal length; false at the end. The call after that begins another pass.
   bool next(int64_t num_sequences, Batch& batch);
+  std::vector<FileFingerprint> fingerprint() const;
   int64_t num_tokens() const;  ///< targets that a full pass counts
 
  private:

@@ -1,5 +1,6 @@
 #include "lib/data/megatron_index.h"
 
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string_view>
@@ -13,6 +14,8 @@ constexpr int64_t kHeaderBytes = 34;  // magic, u64 version, u8 dtype, u64 seque
 }  // namespace
 
 bool MegatronIndex::is_index(const std::string& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return false;  // reading a named pipe may hang
   char start[kMagic.size()];
   std::ifstream file(path, std::ios::binary);
   return file.read(start, sizeof(start)) && std::string_view(start, sizeof(start)) == kMagic;

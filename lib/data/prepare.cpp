@@ -1,10 +1,17 @@
 #include "lib/data/prepare.h"
 
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "lib/data/token_file.h"
 #include "lib/data/token_writer.h"
@@ -37,8 +44,11 @@ std::vector<std::string> find_files(const fs::path& folder, const std::string& g
 std::vector<std::string> list_documents(const PrepareOptions& options) {
   std::vector<std::string> documents;
   for (const std::string& input : options.inputs) {
-    if (!fs::exists(input)) fail_user("{}: no such file or folder{}", input, explain_missing_path(input));
-    if (!fs::is_directory(input)) {
+    std::error_code unreadable;  // opening it says why
+    const auto status = fs::status(input, unreadable);
+    if (status.type() == fs::file_type::not_found)
+      fail_user("{}: no such file or folder{}", input, explain_missing_path(input));
+    if (!fs::is_directory(status)) {
       documents.push_back(input);
       continue;
     }
@@ -47,6 +57,39 @@ std::vector<std::string> list_documents(const PrepareOptions& options) {
     for (const std::string& relative : found) documents.push_back((fs::path(input) / relative).string());
   }
   return documents;
+}
+
+volatile std::sig_atomic_t received = 0;  // a handler can reach nothing else
+
+/// While this lives a signal that ends the program is only noted, for stop_if_asked(). When it is destroyed, after the
+/// temporary files are, the signal has its effect.
+class NotedSignals {
+ public:
+  NotedSignals() {
+    struct sigaction note {};
+    note.sa_handler = [](int number) { received = number; };
+    note.sa_flags = SA_RESTART;
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+      struct sigaction old {};
+      sigaction(number, nullptr, &old);
+      if (old.sa_handler == SIG_IGN) continue;
+      sigaction(number, &note, nullptr);
+      old_.emplace_back(number, old);
+    }
+  }
+  ~NotedSignals() {
+    for (const auto& [number, old] : old_) sigaction(number, &old, nullptr);
+    if (received != 0) raise(std::exchange(received, 0));
+  }
+  NotedSignals(const NotedSignals&) = delete;
+  NotedSignals& operator=(const NotedSignals&) = delete;
+
+ private:
+  std::vector<std::pair<int, struct sigaction>> old_;
+};
+
+void stop_if_asked() {
+  if (received != 0) fail("stopped by a signal; no token files were written");
 }
 
 /// The token files of one split.
@@ -94,6 +137,7 @@ class Split {
 void append_document(const MappedFile& file, const Tokenizer& tokenizer, Split& split) {
   std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   while (text.size() > kPieceBytes) {
+    stop_if_asked();
     const size_t size = tokenizer.split(text, kPieceBytes);
     split.append(tokenizer.encode(text.substr(0, size)));
     text.remove_prefix(size);
@@ -103,15 +147,51 @@ void append_document(const MappedFile& file, const Tokenizer& tokenizer, Split& 
   split.append({&eot, 1});
 }
 
-/// Shards that an earlier run left would become part of `train_*.bin`.
-void check_folder(const fs::path& folder) {
-  if (!fs::exists(folder)) return;
-  if (!fs::is_directory(folder)) fail_user("{}: --out must be a folder", folder.string());
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".bin")
-      fail_user("{}: exists; remove the token files of --out {} or choose another folder", entry.path().string(),
-                folder.string());
-}
+/// The folder of the token files, made if it is not there; no other process prepares in it as long as this lives. Where the
+/// file system cannot lock folders (some network ones) nothing is held.
+class OutputFolder {
+ public:
+  explicit OutputFolder(const fs::path& path) : path_(path.string()) {
+    std::error_code error;
+    const auto status = fs::status(path, error);
+    if (fs::exists(status) && !fs::is_directory(status)) fail_user("{}: --out must be a folder", path_);
+    made_ = fs::create_directories(path, error);
+    if (error) fail_user("{}: cannot create: {}", path_, error.message());
+    fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) fail_user("{}: cannot open: {}", path_, std::strerror(errno));
+    locked_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
+    if (locked_ || errno != EWOULDBLOCK) return;
+    close(fd_);
+    fail_user("{}: another process prepares data in this folder; wait for its end, or choose another --out", path_);
+  }
+  ~OutputFolder() {
+    if (made_) rmdir(path_.c_str());  // unless something has come into it
+    close(fd_);
+  }
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  /// Shards that an earlier run left would become part of `train_*.bin`.
+  void require_no_token_files() const {
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_))
+      if (entry.path().extension() == ".bin")
+        fail_user("{}: exists; remove the token files of --out {} or choose another folder", entry.path().string(), path_);
+  }
+
+  /// Temporary files of a run that was killed.
+  void remove_leftovers() const {
+    if (!locked_) return;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+      constexpr const char* kTemporary = "*.bin.[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f].tmp";
+      if (fnmatch(kTemporary, entry.path().filename().c_str(), 0) == 0) unlink(entry.path().c_str());
+    }
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  bool made_ = false, locked_ = false;
+};
 
 }  // namespace
 
@@ -123,18 +203,20 @@ Prepared prepare(const PrepareOptions& options) {
   if (options.val_every > num_documents)
     fail_user("--val-every {} holds out none of {} documents: give at most {}", options.val_every, num_documents,
               num_documents);
-  check_folder(options.out);
-  std::error_code error;
-  fs::create_directories(options.out, error);
-  if (error) fail_user("{}: cannot create: {}", options.out, error.message());
+  const OutputFolder folder(options.out);
+  folder.require_no_token_files();
+  folder.remove_leftovers();
 
+  std::error_code error;
   int64_t total_bytes = 0;
   for (const std::string& path : documents) total_bytes += static_cast<int64_t>(fs::file_size(path, error));
+  const NotedSignals signals;
   Progress progress("preparing", total_bytes, "bytes");
   Split train(options.out, "train", options.shard_tokens, tokenizer->vocab_size());
   Split validation(options.out, "val", 0, tokenizer->vocab_size());
   Prepared result;
   for (int64_t i = 0; i < num_documents; ++i) {
+    stop_if_asked();
     const MappedFile file(documents[static_cast<size_t>(i)]);
     const bool held_out = options.val_every > 0 && i % options.val_every == options.val_every - 1;
     append_document(file, *tokenizer, held_out ? validation : train);

@@ -29,7 +29,9 @@ struct Prepared {
 /// Each file is a document: its tokens and an end-of-text token, whatever bytes it holds. Documents come in the order of the
 /// inputs, within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1.
 /// Writes OUT/train.bin and OUT/val.bin, or OUT/train_000000.bin and so on with shard_tokens (a document may straddle shards).
-/// All of them appear at the end, or none. Progress goes to stderr.
+/// All of them appear at the end, or none; what an interrupted run has left in OUT is removed. Progress goes to stderr. Throws
+/// Error (exit code 2) naming input or folder if a file cannot be read, OUT holds token files, or another process prepares
+/// there.
 Prepared prepare(const PrepareOptions& options);
 
 }  // namespace scatterlm

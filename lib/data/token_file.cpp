@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "lib/data/npy_header.h"
+#include "lib/util/hash.h"
 
 namespace scatterlm {
 namespace {
@@ -79,7 +80,8 @@ TokenFile::TokenFile(const std::string& path, TokenWidth raw_dtype) : path_(path
 
 void TokenFile::detect(const std::string& path, TokenWidth raw_dtype) {
   if (const auto prefix = megatron_prefix(path)) return open_megatron(*prefix);
-  if (fs::is_directory(path)) fail_user("{}: is a folder; name its token files, for example {}/*.bin", path, path);
+  std::error_code unreadable;  // opening it says why
+  if (fs::is_directory(path, unreadable)) fail_user("{}: is a folder; name its token files, for example {}/*.bin", path, path);
   file_ = MappedFile(path);
   if (file_.size() == 0) fail_user("{}: empty file", path_);
 
@@ -114,6 +116,9 @@ void TokenFile::open_llmc(const LlmcFormat& format) {
   if (version != format.version)
     fail_user("{}: llm.c version {}, files with magic number {} have {}", path_, version, format.magic, format.version);
   set_tokens(kLlmcHeaderBytes, load_element<int32_t>(file_.data(), 2));
+  const std::string_view header(reinterpret_cast<const char*>(file_.data()), kLlmcHeaderBytes);
+  if (header.substr(kChecksumMarkAt).starts_with(kChecksumMark))
+    checksum_ = header.substr(kChecksumMarkAt + kChecksumMark.size(), kChecksumDigits);
 }
 
 void TokenFile::open_npy() {
@@ -168,6 +173,25 @@ void TokenFile::check(int64_t count, int64_t vocab_size) const {
   if (first < count) fail_outside(first, vocab_size);
 }
 
+void TokenFile::verify() const {
+  if (checksum_.empty()) return;
+  const auto bytes = static_cast<size_t>(num_tokens_ * width_of(type_));
+  if (hash_hex({reinterpret_cast<const char*>(tokens_), bytes}) != checksum_)
+    fail_user("{}: damaged: its tokens do not have the checksum that its header holds; copy or prepare it again", path_);
+}
+
+std::string TokenFile::sampled_hash() const {
+  constexpr int64_t kBlocks = 16, kBlockBytes = 4096;
+  const int64_t bytes = num_tokens_ * width_of(type_);
+  Hash hash;
+  if (bytes <= kBlocks * kBlockBytes) {
+    hash.add(tokens_, static_cast<size_t>(bytes));
+  } else {
+    for (int64_t i = 0; i < kBlocks; ++i) hash.add(tokens_ + (bytes - kBlockBytes) * i / (kBlocks - 1), kBlockBytes);
+  }
+  return hash.hex();
+}
+
 bool TokenFile::fits(int64_t vocab_size) const {
   return with_token_type(type_, [&](auto token) {
     using T = decltype(token);
@@ -195,7 +219,8 @@ void TokenFile::fail_outside(int64_t position, int64_t vocab_size) const {
 }
 
 std::vector<std::string> expand_shards(const std::string& pattern) {
-  if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern)) return {pattern};
+  std::error_code unreadable;
+  if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern, unreadable)) return {pattern};
   glob_t matches;
   const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches);
   std::set<std::string> paths;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/config/config.h"
@@ -39,6 +40,12 @@ class TokenFile {
   /// True if no value of the token type can fail that check.
   bool fits(int64_t vocab_size) const;
 
+  /// Throws Error if the header holds a checksum and the tokens have another one. Reads all of them.
+  void verify() const;
+  /// XXH3 of the tokens in 16 blocks of 4 KiB at equal distances, the first and the last ones among them; of all tokens where
+  /// they are no more than that.
+  std::string sampled_hash() const;
+
   /// Documents, where the file has an index of them.
   const std::optional<MegatronIndex>& documents() const { return index_; }
 
@@ -59,6 +66,7 @@ class TokenFile {
   TokenType type_ = TokenType::kU16;
   const std::byte* tokens_ = nullptr;
   int64_t num_tokens_ = 0;
+  std::string_view checksum_;  ///< as in the header; empty where it has none
 };
 
 /// The paths behind one `path` of a configuration: itself, or the matches of a shard pattern (`train_*.bin`) in bytewise order.

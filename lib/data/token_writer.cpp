@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include "lib/data/llmc_format.h"
@@ -31,23 +32,28 @@ void pack(std::span<const uint32_t> tokens, std::vector<char>& buffer) {
 }  // namespace
 
 TokenWriter::TokenWriter(std::string path, int64_t vocab_size)
-    : path_(std::move(path)), wide_(vocab_size > 65536), end_(kLlmcHeaderBytes) {
-  fd_ = open(temporary().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    : path_(std::move(path)),
+      temporary_(fmt::format("{}.{:08x}.tmp", path_, std::random_device()())),  // another process may write the same path
+      wide_(vocab_size > 65536),
+      end_(kLlmcHeaderBytes) {
+  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_to_write();
 }
 
 TokenWriter::TokenWriter(TokenWriter&& other) noexcept
     : path_(std::move(other.path_)),
+      temporary_(std::move(other.temporary_)),
       wide_(other.wide_),
       published_(std::exchange(other.published_, true)),
       fd_(std::exchange(other.fd_, -1)),
       num_tokens_(other.num_tokens_),
       end_(other.end_),
-      buffer_(std::move(other.buffer_)) {}
+      buffer_(std::move(other.buffer_)),
+      hash_(std::move(other.hash_)) {}
 
 TokenWriter::~TokenWriter() {
   if (fd_ >= 0) close(fd_);
-  if (!published_) unlink(temporary().c_str());
+  if (!published_) unlink(temporary_.c_str());
 }
 
 void TokenWriter::append(std::span<const uint32_t> tokens) {
@@ -63,12 +69,14 @@ void TokenWriter::finish() {
   const LlmcFormat& format = kLlmcFormats[wide_ ? 1 : 0];
   const int32_t header[kLlmcHeaderBytes / sizeof(int32_t)] = {format.magic, format.version, static_cast<int32_t>(num_tokens_)};
   write_at(0, header, sizeof(header));
+  const std::string checksum = std::string(kChecksumMark) + hash_.hex();
+  write_at(kChecksumMarkAt, checksum.data(), checksum.size());
   if (fsync(fd_) != 0) fail_to_write();
   if (close(std::exchange(fd_, -1)) != 0) fail_to_write();
 }
 
 void TokenWriter::publish() {
-  if (std::rename(temporary().c_str(), path_.c_str()) != 0) fail_to_write();
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_to_write();
   published_ = true;
   const std::string folder = std::filesystem::path(path_).parent_path().string();
   fsync_dir(folder.empty() ? "." : folder);
@@ -76,6 +84,7 @@ void TokenWriter::publish() {
 
 void TokenWriter::flush() {
   write_at(end_, buffer_.data(), buffer_.size());
+  hash_.add(buffer_.data(), buffer_.size());
   end_ += static_cast<int64_t>(buffer_.size());
   buffer_.clear();
 }

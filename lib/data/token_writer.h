@@ -4,16 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "lib/util/hash.h"
+
 namespace scatterlm {
 
 /// Writes an llm.c token file: uint16 (the GPT-2 format) where the vocabulary fits, else uint32 (the Llama-3 format).
-/// Everything goes to PATH.tmp; PATH appears complete or not at all. Failures throw Error "PATH: cannot write: REASON".
+/// The header holds a checksum (llmc_format.h). Everything goes to PATH.RANDOM.tmp; PATH appears complete or not at all.
+/// Failures throw Error "PATH: cannot write: REASON".
 class TokenWriter {
  public:
   static constexpr int64_t kMaxTokens = INT32_MAX;  ///< the header counts in an int32
 
   TokenWriter(std::string path, int64_t vocab_size);
-  ~TokenWriter();  ///< removes PATH.tmp unless published
+  ~TokenWriter();  ///< removes the temporary file unless published
   TokenWriter(TokenWriter&& other) noexcept;
   TokenWriter& operator=(TokenWriter&&) = delete;
 
@@ -25,18 +28,18 @@ class TokenWriter {
   int64_t num_tokens() const { return num_tokens_; }
 
  private:
-  std::string temporary() const { return path_ + ".tmp"; }
   void flush();
   void write_at(int64_t offset, const void* data, size_t size);
   [[noreturn]] void fail_to_write() const;
 
-  std::string path_;
+  std::string path_, temporary_;
   bool wide_;
   bool published_ = false;
   int fd_ = -1;
   int64_t num_tokens_ = 0;
   int64_t end_;               ///< of what is in the file
   std::vector<char> buffer_;  ///< tokens behind that
+  Hash hash_;                 ///< of the tokens before the buffer
 };
 
 }  // namespace scatterlm

@@ -212,8 +212,8 @@ void Rendezvous::compare_identities() {
   for (size_t rank = 1; rank < identities.size(); ++rank) {
     if (identities[rank] == identities[0]) continue;
     const auto [first, other] = first_difference(identities[0], identities[rank]);
-    fail_user("rank {} differs from rank 0: '{}' against '{}'; start every rank with the same program and configuration", rank,
-              other, first);
+    fail_user("rank {} differs from rank 0: '{}' against '{}'; start every rank with the same program, configuration and data",
+              rank, other, first);
   }
 }
 

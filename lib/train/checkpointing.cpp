@@ -8,6 +8,7 @@
 
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
+#include "lib/train/data_files.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/similar_path.h"
@@ -139,6 +140,7 @@ std::string save_training(const std::string& run_dir, const TrainingState& state
 void resume_training(const CheckpointReader& reader, TrainingState& state) {
   check_same_model(reader, state.config);
   check_same_tensors(reader, state.model);
+  check_same_data(reader, state.loader.fingerprint(), state.config.data.allow_change);
   for (const auto& shard : state.optimizer->shards()) {
     for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
       if (!reader.tensors().count(name)) {
@@ -162,9 +164,10 @@ void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingS
   check_same_start(state.steps, state.model.device(), state.comm);
 }
 
-void check_resumable(const CheckpointReader& reader, const Config& config) {
+void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader) {
   check_same_model(reader, config);
   check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat)));
+  check_same_data(reader, loader.fingerprint(), config.data.allow_change);
 }
 
 void check_same_start(int64_t step, at::Device device, Comm& comm) {

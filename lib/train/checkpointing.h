@@ -26,14 +26,15 @@ std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& c
 /// Both at once.
 std::string save_training(const std::string& run_dir, const TrainingState& state);
 
-/// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one.
+/// Continues exactly where the checkpoint stands. Throws Error naming the first difference if its model is another one, or
+/// the files of data.train are.
 void resume_training(const CheckpointReader& reader, TrainingState& state);
 
 /// Where every run starts: at the checkpoint, or untrained. Throws Error unless all ranks start at the same step.
 void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state);
 
-/// Throws as resume_training would, from names and shapes alone.
-void check_resumable(const CheckpointReader& reader, const Config& config);
+/// Throws as resume_training would, from the names and shapes of tensors alone.
+void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader);
 
 /// Throws Error unless `step`, at which this rank would start, is that of rank 0. All ranks call it.
 void check_same_start(int64_t step, at::Device device, Comm& comm);

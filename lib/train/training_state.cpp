@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/load.h"
+#include "lib/train/data_files.h"
 
 namespace scatterlm {
 namespace {
@@ -33,6 +34,7 @@ nlohmann::json TrainingState::counters() const {
           {"tokens", tokens()},
           {"seed", config.train.seed},
           {"data_position", loader.position()},
+          {"data_files", to_json(loader.fingerprint())},
           {"optimizer_updates", optimizer->updates().item<double>()},
           {"nonfinite", skipped.save()}};
 }

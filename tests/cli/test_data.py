@@ -20,7 +20,8 @@ def texts(tmp_path):
 def tokens_of(path):
     header = np.fromfile(path, "<i4", 256)
     tokens = np.fromfile(path, "<u2", offset=1024)
-    assert list(header[:3]) == [20240520, 1, len(tokens)] and not header[3:].any()
+    assert list(header[:3]) == [20240520, 1, len(tokens)] and not header[8:].any()
+    assert header[3:8].tobytes().startswith(b"XXH3")
     return list(tokens)
 
 
@@ -37,19 +38,26 @@ def test_prepare(scatterlm, texts, tmp_path):
     assert again.returncode == 2 and "remove the token files of --out" in again.stderr
 
 
-def test_prepare_interrupted(binary, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_prepare_interrupted(scatterlm, binary, tmp_path, number):
     huge = tmp_path / "huge.txt"
     huge.touch()
     os.truncate(huge, 2**31 - 2)  # sparse; seconds of work
     out = tmp_path / "out"
     process = subprocess.Popen([binary, "data", "prepare", huge, "--out", out], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # background jobs of a shell ignore it
-    while not (out / "train.bin.tmp").exists():
+    while not list(out.glob("train.bin.*.tmp")):
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(300) == -signal.SIGINT
-    assert not list(out.glob("*.bin"))
+    second = scatterlm("data", "prepare", huge, "--out", out)
+    assert second.returncode == 2
+    assert second.stderr == f"scatterlm: error: {out}: another process prepares data in this folder; wait for its end, or choose another --out\n"
+    process.send_signal(number)
+    assert process.wait(300) == -number
+    assert len(list(out.iterdir())) == (number == signal.SIGKILL)
+    (tmp_path / "small.txt").write_text("small")
+    scatterlm("data", "prepare", tmp_path / "small.txt", "--out", out, check=True)
+    assert [path.name for path in out.iterdir()] == ["train.bin"]
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import ROOT, read_metrics
+from conftest import ROOT, read_metrics, write_token_file
 from job import Job
 
 TORCHRUN = ROOT / ".venv/bin/torchrun"
@@ -144,6 +144,20 @@ def test_ranks_with_another_configuration_are_refused(binary, tiny_config, free_
         _, error = process.communicate(timeout=60)
         assert process.returncode == 2
         assert "rank 1 differs from rank 0: 'train.seed = 7' against 'train.seed = 1234'" in error
+
+
+def test_ranks_with_other_data_are_refused(binary, tiny_config, tiny_data, tmp_path, free_port):
+    """Machines whose local copies differ: every rank would draw from a permutation of its own."""
+    for rank, tokens in ((0, 2000), (1, 2001)):
+        (tmp_path / str(rank)).mkdir()
+        write_token_file(tmp_path / str(rank) / "train.bin", [1] * tokens)
+    environments = [rank_environment(rank, 2, free_port) for rank in (0, 1)]
+    options = [[tiny_config, "--set", "data.train=train.bin", "--run-dir", tmp_path / "run"]] * 2
+    processes = start_ranks(binary, environments, options, folders=[tmp_path / "0", tmp_path / "1"])
+    for process in processes:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "rank 1 differs from rank 0: 'data.train[0] = train.bin (2001 tokens, hash " in error
 
 
 def test_a_rank_that_never_starts_is_named(scatterlm, tiny_config, free_port):

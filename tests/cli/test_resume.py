@@ -164,3 +164,19 @@ def test_what_changes_no_result_may_change(scatterlm, tiny_config):
                        "--set", "train.steps=30", check=True)
     warned = [line.split("warning: ")[1].split()[0] for line in result.stderr.splitlines() if "up to this checkpoint" in line]
     assert warned == ["train.steps", "optim.schedule"]
+
+
+def test_a_shard_more_is_refused_unless_allowed(scatterlm, tiny_config, tmp_path, tiny_data):
+    """The order of samples is a permutation over all files: another one would repeat some and leave out others."""
+    shard = (tiny_data / "train.bin").read_bytes()
+    (tmp_path / "t_0.bin").write_bytes(shard)
+    train = ["train", tiny_config, "--set", f"data.train={tmp_path}/t_*.bin", "--set", "optim.schedule=constant"]
+    scatterlm(*train, "--set", "train.steps=10", check=True)
+    (tmp_path / "t_1.bin").write_bytes(shard)
+    for dry in ([], ["--dry-run"]):
+        refused = scatterlm(*train, *dry)
+        assert refused.returncode == 2 and refused.stderr.count("error:") == 1
+        assert "the files of data.train have changed since this checkpoint: with t_1.bin (" in refused.stderr.splitlines()[-1]
+    allowed = scatterlm(*train, "--set", "data.allow_change=true", check=True)
+    assert "warning: the files of data.train have changed since this checkpoint: with t_1.bin (" in allowed.stderr
+    assert scatterlm(*train, "--set", "train.steps=21", check=True).stderr.count("warning") == 1  # train.steps; the data are its own

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/util/hash.h"
+
 namespace scatterlm {
 
 /// A folder of its own below the system's temporary one, removed at the end.
@@ -69,6 +71,11 @@ inline std::string llmc_header(int32_t magic, int32_t version, int32_t count) {
 
 inline std::string llmc_u16(const std::vector<int64_t>& tokens) {
   return llmc_header(20240520, 1, static_cast<int32_t>(tokens.size())) + tokens_as<uint16_t>(tokens);
+}
+
+/// The same file with a checksum, as we write it.
+inline std::string with_checksum(std::string file) {
+  return file.replace(12, 20, "XXH3" + hash_hex(std::string_view(file).substr(1024)));
 }
 
 inline std::string llmc_u32(const std::vector<int64_t>& tokens) {

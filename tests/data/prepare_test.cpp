@@ -1,5 +1,10 @@
 #include "lib/data/prepare.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "lib/data/corpus.h"
 #include "lib/data/inspect.h"
 #include "lib/data/token_file.h"
 #include "lib/util/error.h"
@@ -109,7 +114,40 @@ TEST_CASE("prepare: a failure leaves no token file behind") {
   REQUIRE(std::system(("mkfifo " + pipe).c_str()) == 0);
   REQUIRE_THROWS_WITH(prepare({.inputs = {a, pipe}, .out = dir / "out", .shard_tokens = 4}),
                       pipe + ": cannot open: not a regular file");
-  REQUIRE(std::filesystem::is_empty(dir / "out"));
+  REQUIRE(!std::filesystem::exists(dir / "out"));
+}
+
+TEST_CASE("prepare: one process at a time, and what a killed one left is removed") {
+  const TempDir dir;
+  const std::string a = dir.write("a", "ab");
+  const std::string old = dir.write("out/train_000000.bin.0123abcd.tmp", "left"), own = dir.write("out/notes.tmp", "kept");
+  const int folder = open((dir / "out").c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(flock(folder, LOCK_EX) == 0);
+  const std::string busy =
+      (dir / "out") + ": another process prepares data in this folder; wait for its end, or choose another --out";
+  REQUIRE_THROWS_WITH(prepare({.inputs = {a}, .out = dir / "out"}), busy);
+  REQUIRE(std::filesystem::exists(old));
+  close(folder);
+  prepare({.inputs = {a}, .out = dir / "out"});
+  REQUIRE(text_of(dir / "out/train.bin") == "ab$");
+  REQUIRE(!std::filesystem::exists(old));
+  REQUIRE(std::filesystem::exists(own));
+}
+
+TEST_CASE("prepared files have a checksum, which inspect and training look at") {
+  const TempDir dir;
+  prepare({.inputs = {dir.write("a", "some text")}, .out = dir / "out"});
+  std::string bytes = read_bytes(dir / "out/train.bin");
+  bytes[1024 + 4] = '\0';  // another token of the vocabulary
+  const std::string path = dir.write("out/damaged.bin", bytes);
+  const std::string message =
+      path + ": damaged: its tokens do not have the checksum that its header holds; copy or prepare it again";
+  REQUIRE_THROWS_WITH(inspect({.path = path}), message);
+  DataConfig data;
+  data.train = {{path, 1}};
+  REQUIRE_THROWS_WITH(Corpus(data.train, "data.train", data, 257), message);
+  data.train = {{dir.write("plain.bin", bytes.replace(12, 20, 20, '\0')), 1}};
+  REQUIRE_NOTHROW(Corpus(data.train, "data.train", data, 257));
 }
 
 TEST_CASE("inspect: counts and decoded samples of text") {

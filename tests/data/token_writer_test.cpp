@@ -12,6 +12,14 @@
 
 using namespace scatterlm;
 
+namespace {
+
+int64_t files_in(const std::string& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+}
+
+}  // namespace
+
 TEST_CASE("token writer: llm.c's bytes, both widths") {
   const TempDir dir;
   const std::vector<uint32_t> tokens = {1, 65535, 3};
@@ -22,15 +30,14 @@ TEST_CASE("token writer: llm.c's bytes, both widths") {
   narrow.finish();
   REQUIRE(!std::filesystem::exists(dir / "a.bin"));
   narrow.publish();
-  REQUIRE(read_bytes(dir / "a.bin") == llmc_u16({1, 65535, 3}));
+  REQUIRE(read_bytes(dir / "a.bin") == with_checksum(llmc_u16({1, 65535, 3})));
 
   TokenWriter wide(dir / "b.bin", 65537);
   wide.append(tokens);
   wide.finish();
   wide.publish();
-  REQUIRE(read_bytes(dir / "b.bin") == llmc_u32({1, 65535, 3}));
-  REQUIRE(!std::filesystem::exists(dir / "a.bin.tmp"));
-  REQUIRE(!std::filesystem::exists(dir / "b.bin.tmp"));
+  REQUIRE(read_bytes(dir / "b.bin") == with_checksum(llmc_u32({1, 65535, 3})));
+  REQUIRE(files_in(dir / "") == 2);
 }
 
 TEST_CASE("token writer: more than a buffer") {
@@ -44,8 +51,21 @@ TEST_CASE("token writer: more than a buffer") {
   }
   writer.finish();
   writer.publish();
-  const bool same = read_bytes(dir / "a.bin") == llmc_u32(values);  // outside of REQUIRE, which would print both
+  const bool same = read_bytes(dir / "a.bin") == with_checksum(llmc_u32(values));  // outside of REQUIRE, which would print both
   REQUIRE(same);
+}
+
+TEST_CASE("token writer: two of one path do not mix") {
+  const TempDir dir;
+  TokenWriter one(dir / "a.bin", 257), other(dir / "a.bin", 257);
+  one.append(std::vector<uint32_t>{1, 2});
+  other.append(std::vector<uint32_t>{3});
+  for (auto* writer : {&one, &other}) {
+    writer->finish();
+    writer->publish();
+  }
+  REQUIRE(read_bytes(dir / "a.bin") == with_checksum(llmc_u16({3})));
+  REQUIRE(files_in(dir / "") == 1);
 }
 
 TEST_CASE("token writer: without publish() nothing remains") {
@@ -54,11 +74,10 @@ TEST_CASE("token writer: without publish() nothing remains") {
     TokenWriter writer(dir / "a.bin", 257);
     writer.append(std::vector<uint32_t>{1, 2});
     TokenWriter moved(std::move(writer));
-    REQUIRE(std::filesystem::exists(dir / "a.bin.tmp"));
+    REQUIRE(files_in(dir / "") == 1);
     if (finished) moved.finish();
   }
-  REQUIRE(!std::filesystem::exists(dir / "a.bin"));
-  REQUIRE(!std::filesystem::exists(dir / "a.bin.tmp"));
+  REQUIRE(files_in(dir / "") == 0);
 }
 
 TEST_CASE("token writer: a folder that is missing, a disk that is full") {
@@ -82,5 +101,5 @@ TEST_CASE("token writer: a folder that is missing, a disk that is full") {
   setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);
   REQUIRE(message == (dir / "a.bin") + ": cannot write: File too large");
-  REQUIRE(!std::filesystem::exists(dir / "a.bin.tmp"));
+  REQUIRE(files_in(dir / "") == 0);
 }

@@ -1,0 +1,62 @@
+#include "lib/train/data_files.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/util/error.h"
+#include "lib/util/log/log.h"
+
+namespace scatterlm {
+namespace {
+
+using nlohmann::json;
+
+std::vector<FileFingerprint> stored_files(const CheckpointReader& reader, const json& stored) try {
+  std::vector<FileFingerprint> files;
+  for (const json& file : stored) {
+    files.push_back({.name = file.at("name").get<std::string>(),
+                     .source = file.at("source").get<int64_t>(),
+                     .tokens = file.at("tokens").get<int64_t>(),
+                     .xxh3 = file.at("xxh3").get<std::string>()});
+  }
+  return files;
+} catch (const json::exception&) {
+  fail_user("{}/state.json: 'data_files' is not a list of name, source, tokens and xxh3", reader.path());
+}
+
+std::string list_files(const char* key, const std::vector<FileFingerprint>& files) {
+  std::string text;
+  for (const FileFingerprint& file : files) text += fmt::format("{}[{}] = {}\n", key, file.source, describe(file));
+  return text;
+}
+
+}  // namespace
+
+json to_json(const std::vector<FileFingerprint>& files) {
+  json list = json::array();
+  for (const FileFingerprint& file : files)
+    list.push_back({{"name", file.name}, {"source", file.source}, {"tokens", file.tokens}, {"xxh3", file.xxh3}});
+  return list;
+}
+
+void check_same_data(const CheckpointReader& reader, const std::vector<FileFingerprint>& files, bool allow_change) {
+  const json& state = reader.contents().state;
+  const auto stored = state.find("data_files");
+  if (stored == state.end()) return;
+  const std::string change = explain_change(stored_files(reader, *stored), files);
+  if (change.empty()) return;
+  if (!allow_change) {
+    fail_user(
+        "{}: the files of data.train have changed since this checkpoint: {}; samples would be repeated or left out: bring the "
+        "files back, or go on with --set data.allow_change=true",
+        reader.path(), change);
+  }
+  log_warning(fmt::format("the files of data.train have changed since this checkpoint: {}; samples may be repeated or left out",
+                          change));
+}
+
+std::string data_identity(const Loader& loader, const EvalReader* validation) {
+  const std::string training = list_files("data.train", loader.fingerprint());
+  return validation ? training + list_files("data.validation", validation->fingerprint()) : training;
+}
+
+}  // namespace scatterlm
