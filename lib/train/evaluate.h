@@ -12,7 +12,8 @@ struct Evaluation {
   int64_t tokens = 0;  ///< targets counted
 };
 
-/// One pass over the reader, `num_sequences` at a time; ranks take turns. Routers count nothing and add no loss.
+/// One pass over the reader, `num_sequences` at a time; ranks take turns, and all make the same number of forward
+/// passes. Routers count nothing and add no loss.
 /// `progress` is told the targets read so far.
 Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences, Comm& comm,
                     const std::function<void(int64_t)>& progress = {});
