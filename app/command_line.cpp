@@ -103,6 +103,11 @@ CLI::Validator in_range(double low, double high) {
   return CLI::Validator(check, allowed);
 }
 
+void add_threads(CLI::App& command, std::optional<int64_t>& threads) {
+  command.add_option("--threads", threads, "CPU threads; 0 = all cores; by default train.threads of the training")
+      ->check(in_range(0, 1024));
+}
+
 CLI::Validator at_least(double low) { return in_range(low, std::numeric_limits<double>::infinity()); }
 
 }  // namespace scatterlm

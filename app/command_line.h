@@ -1,6 +1,8 @@
 // What CLI11 leaves open: clear messages about a wrong command line.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace scatterlm {
@@ -14,5 +16,8 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error);
 /// For ->check(): a number in [low, high]; high may be infinite.
 CLI::Validator in_range(double low, double high);
 CLI::Validator at_least(double low);
+
+/// --threads of a command that runs a trained model.
+void add_threads(CLI::App& command, std::optional<int64_t>& threads);
 
 }  // namespace scatterlm

@@ -74,6 +74,7 @@ void compare(const CompareOptions& options) {
   const auto load = [&](const std::string& path) {
     auto config = load_config(path, options.sets);
     const auto numerics = set_up_execution(config.train);
+    require_state_dtype(config.optim, numerics);
     return Side{.path = path, .config = std::move(config), .numerics = numerics};
   };
   auto first = load(options.first), second = load(options.second);

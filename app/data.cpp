@@ -5,14 +5,16 @@
 #include "app/commands.h"
 #include "lib/data/inspect.h"
 #include "lib/data/prepare.h"
+#include "lib/util/escape.h"
 
 namespace scatterlm {
 namespace {
 
 void print_split(const char* name, const PreparedSplit& split) {
   if (split.documents == 0) return;
-  std::cout << fmt::format("{}: {} documents, {} tokens in {}", name, split.documents, split.tokens, split.files.front());
-  if (split.files.size() > 1) std::cout << fmt::format(" .. {}", split.files.back());
+  std::cout << fmt::format("{}: {} documents, {} tokens in {}", name, split.documents, split.tokens,
+                           escape_control(split.files.front()));
+  if (split.files.size() > 1) std::cout << fmt::format(" .. {}", escape_control(split.files.back()));
   std::cout << std::endl;
 }
 

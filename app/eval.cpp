@@ -10,6 +10,7 @@
 #include "lib/train/execution_setup.h"
 #include "lib/train/trained_model.h"
 #include "lib/util/error.h"
+#include "lib/util/escape.h"
 #include "lib/util/progress.h"
 
 namespace scatterlm {
@@ -19,10 +20,11 @@ struct EvalOptions {
   std::string path;
   std::vector<std::string> data;
   int64_t tokens = 0;
+  std::optional<int64_t> threads;
 };
 
 void evaluate_checkpoint(const EvalOptions& options) {
-  auto trained = load_trained_model(options.path);
+  auto trained = load_trained_model(options.path, options.threads);
   auto& config = trained.config;
   if (!options.data.empty()) {
     config.data.validation.clear();
@@ -35,8 +37,8 @@ void evaluate_checkpoint(const EvalOptions& options) {
   const auto result = evaluate(*trained.model, reader, BatchPlan(config.train).per_pass, *make_single_comm(),
                                [&](int64_t done) { progress.update(done); });
   progress.finish();
-  std::cout << fmt::format("{}: validation loss {:.4f} nats/token, perplexity {:.3f}, {} tokens\n", trained.checkpoint,
-                           result.loss, std::exp(result.loss), result.tokens);
+  std::cout << fmt::format("{}: validation loss {:.4f} nats/token, perplexity {:.3f}, {} tokens\n",
+                           escape_control(trained.checkpoint), result.loss, std::exp(result.loss), result.tokens);
 }
 
 }  // namespace
@@ -48,6 +50,7 @@ void add_eval(CLI::App& app, int&) {
   command->add_option("--data", options->data, "Token files in place of the configuration's data.validation");
   command->add_option("--tokens", options->tokens, "Number of tokens to evaluate, spread evenly over the files; 0 = all")
       ->check(at_least(0));
+  add_threads(*command, options->threads);
   command->footer("Example:\n  scatterlm eval runs/quickstart");
   command->callback([options] { evaluate_checkpoint(*options); });
 }

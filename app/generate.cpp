@@ -8,6 +8,7 @@
 #include "lib/train/sampling.h"
 #include "lib/train/trained_model.h"
 #include "lib/util/error.h"
+#include "lib/util/log/log.h"
 
 namespace scatterlm {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 struct GenerateOptions {
   std::string path, prompt;
   int64_t max_tokens = 400;
+  std::optional<int64_t> threads;
   SamplingOptions sampling{.temperature = 0.8, .top_k = 0, .top_p = 0.95, .seed = 0};
 };
 
@@ -24,7 +26,7 @@ std::string read_prompt(const std::string& option) {
 }
 
 void generate_text(const GenerateOptions& options) {
-  auto trained = load_trained_model(options.path);
+  auto trained = load_trained_model(options.path, options.threads);
   const auto tokenizer = make_tokenizer(trained.config.data.tokenizer);
   const auto text = read_prompt(options.prompt);
   const auto encoded = tokenizer->encode(text);
@@ -41,6 +43,14 @@ void generate_text(const GenerateOptions& options) {
       fail_user("{}: generation without a prompt starts after data.eot_token, which this model does not have; give --prompt",
                 options.path);
     prompt.push_back(eot);
+  }
+  const auto most = static_cast<size_t>(trained.config.train.sequence_length);
+  if (prompt.size() > most) {  // the time of attention grows with the square of the length
+    log_warning(
+        fmt::format("the model was trained on sequences of {} tokens (train.sequence_length): it sees the last {} of the "
+                    "prompt's {}",
+                    most, most, prompt.size()));
+    prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(most));
   }
   std::cout << text << std::flush;
   auto decoder = tokenizer->decoder();
@@ -67,8 +77,9 @@ void add_generate(CLI::App& app, int&) {
   auto options = std::make_shared<GenerateOptions>();
   auto& sampling = options->sampling;
   command->add_option("path", options->path, "Run folder (its newest complete checkpoint) or checkpoint folder")->required();
-  command->add_option("--prompt", options->prompt,
-                      "Text to continue; - reads it from standard input; empty: start after an end-of-text token");
+  command->add_option(
+      "--prompt", options->prompt,
+      "Text to continue, of which the last train.sequence_length tokens count; - reads it from standard input; empty: start after an end-of-text token");
   command->add_option("--max-tokens", options->max_tokens, "Maximum number of new tokens")
       ->capture_default_str()
       ->check(at_least(1));
@@ -86,6 +97,7 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--seed", sampling.seed, "Random seed; the same seed gives the same text")
       ->capture_default_str()
       ->check(at_least(0));
+  add_threads(*command, options->threads);
   command->footer("Example:\n  scatterlm generate runs/quickstart --prompt '#include <' --temperature 0.7 --seed 1");
   command->callback([options] { generate_text(*options); });
 }

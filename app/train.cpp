@@ -40,6 +40,7 @@ ExitCode run_train(const TrainOptions& options) {
     if (leads) phases.done(name, result);
   };
   const auto setup = set_up_execution(config.train, world);
+  require_state_dtype(config.optim, setup);
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);
   std::optional<EvalReader> validation;

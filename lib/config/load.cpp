@@ -16,6 +16,10 @@ namespace {
 
 std::string read_text(const std::string& path) {
   constexpr std::streamsize kLargest = 1 << 20;
+  std::error_code unreadable;
+  const auto status = std::filesystem::status(path, unreadable);
+  // A named pipe without a writer would hang the start.
+  if (std::filesystem::is_other(status)) fail_user("{}: cannot read: not a regular file", path);
   std::ifstream file(path, std::ios::binary);
   std::string text(kLargest + 1, '\0');
   // A folder opens, but cannot be read.

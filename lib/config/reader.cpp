@@ -106,6 +106,8 @@ void read_value(const Setting& setting, const Range& range, std::optional<double
 void read_value(const Setting& setting, const Range& range, std::string& field) {
   if (!setting.value.IsScalar()) fail_expected(setting, expected(field, range));
   field = setting.value.Scalar();
+  // As a path it would name another file.
+  if (field.find('\0') != field.npos) fail_expected(setting, "text without a zero byte");
 }
 
 void read_value(const Setting& setting, const Range& range, std::vector<double>& field) {

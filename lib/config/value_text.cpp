@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "lib/util/escape.h"
+
 namespace scatterlm {
 namespace {
-
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 template <class T>
 std::string list_text(const std::vector<T>& values) {
@@ -32,12 +32,8 @@ std::string value_text(std::optional<double> value) { return value ? value_text(
 std::string value_text(const std::string& value) {
   std::string text = "\"";
   for (const char c : value) {
-    if (is_control(c)) {
-      text += fmt::format("\\x{:02x}", c);
-    } else {
-      if (c == '"' || c == '\\') text += '\\';
-      text += c;
-    }
+    if (c == '"' || c == '\\') text += '\\';
+    text += escape_control({&c, 1});
   }
   return text + '"';
 }
@@ -75,7 +71,7 @@ std::string one_line(std::string_view text) {
   for (const char c : text) {
     const bool continues_utf8 = (c & 0xc0) == 0x80;
     if (line.size() >= kLongest && !continues_utf8) return line + "...";
-    line += is_control(c) ? fmt::format("\\x{:02x}", c) : std::string(1, c);
+    line += escape_control({&c, 1});
   }
   return line;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "lib/util/escape.h"
 #include "lib/util/terminal.h"
 #include "lib/util/text.h"
 
@@ -133,7 +134,8 @@ void Console::step(const StepReport& report) {
 
 void Phases::done(const std::string& phase, const std::string& result) {
   const Clock::time_point now = Clock::now();
-  console_.print(fmt::format("[{:.2f} s] {}: {}", std::chrono::duration<double>(now - last_).count(), phase, result));
+  console_.print(
+      fmt::format("[{:.2f} s] {}: {}", std::chrono::duration<double>(now - last_).count(), phase, escape_control(result)));
   last_ = now;
 }
 

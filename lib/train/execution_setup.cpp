@@ -56,6 +56,13 @@ ExecutionSetup set_up_execution(const TrainConfig& config, const LaunchEnv& worl
   return {gpu ? own_gpu(world) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic, world.size};
 }
 
+void require_state_dtype(const OptimConfig& config, const ExecutionSetup& setup) {
+  if (config.state_dtype == DataType::kFloat32 || setup.dtype == at::kBFloat16) return;
+  fail_user(
+      "optim.state_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: "
+      "bfloat16, or leave out optim.state_dtype");
+}
+
 std::string describe(const ExecutionSetup& numerics) {
   const auto threads = at::get_num_threads();
   const auto device = numerics.device.is_cuda() ? gpus().at(static_cast<size_t>(numerics.device.index())).name

@@ -1,14 +1,18 @@
 #include "lib/train/trained_model.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
 #include "lib/train/checkpointing.h"
 
 namespace scatterlm {
 
-TrainedModel load_trained_model(const std::string& path) {
+TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads) {
   const auto reader = open_checkpoint(path);
   auto config = checkpoint_config(reader);
   config.train.device = DeviceChoice::kAuto;  // trained on a GPU, evaluated on a laptop
-  config.train.threads = 0;
+  config.train.threads = threads.value_or(std::min<int64_t>(config.train.threads, at::get_num_threads()));
   config.train.deterministic = Toggle::kAuto;
   const auto numerics = set_up_execution(config.train);
   auto model = std::make_unique<nn::Model>(config.model, numerics.options());

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "lib/config/config.h"
@@ -16,7 +17,9 @@ struct TrainedModel {
   std::unique_ptr<nn::Model> model;
 };
 
-/// `path` is a run folder or a checkpoint folder. Throws Error (exit code 2) if there is no good checkpoint.
-TrainedModel load_trained_model(const std::string& path);
+/// `path` is a run folder or a checkpoint folder. On a CPU it runs with `threads` threads (0 = all cores); by default with
+/// train.threads of its configuration, or all cores if they are fewer. Throws Error (exit code 2) if there is no good
+/// checkpoint.
+TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads = {});
 
 }  // namespace scatterlm

@@ -1,4 +1,5 @@
 """Bad command lines, configurations, data and checkpoints: exit code 2 and exactly one line that says what to do."""
+import os
 import re
 import shutil
 
@@ -65,7 +66,18 @@ TABLE = [
     ("train --set model.router.rounding=up", "--set model.router.rounding=up: key 'model.router.rounding': got 'up', must be one of none, nearest"),
     ("train --set model.layers=moa+dense --set model.router.rounding=nearest", "--set model.router.rounding=nearest: key 'model.router.rounding' has no effect: no moe layer in model.layers: moa+dense; remove it, or add --set model.router.rounding=null"),
     ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),
+    ("config show pipe", "pipe: cannot read: not a regular file"),
+    ("config show /dev/null", "/dev/null: cannot read: not a regular file"),
+    ("train --set optim.state_dtype=bfloat16", "optim.state_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: bfloat16, or leave out optim.state_dtype"),
+    ("config show \x1b[31m.yaml", r"\x1b[31m.yaml: cannot read: No such file or directory"),
+    ("eval runs/tiny --thread\x1bs", r"unexpected argument '--thread\x1bs'; scatterlm eval --help says more"),
+    ("eval runs/tiny --threads 2000", "--threads: got '2000', must be from 0 to 1024; scatterlm eval --help says more"),
     # data
+    ("train --set data.train=pipe", "pipe: cannot open: not a regular file"),
+    ("data inspect data/fifo", "data/fifo: unknown format; if it is bare tokens without a header, set data.raw_dtype (data inspect: --raw-dtype) to uint16 or uint32"),
+    ("train --set data.train=data/\x07.bin", r"data/\x07.bin: cannot open: No such file or directory"),
+    ("data inspect " + 300 * "x", 300 * "x" + ": cannot open: File name too long"),
+    ("data prepare " + 300 * "x" + " --out out", 300 * "x" + ": cannot open: File name too long"),
     ("train --set data.train=nothere.bin", "nothere.bin: cannot open: No such file or directory"),
     ("train --set data.train=data/trian.bin", "data/trian.bin: cannot open: No such file or directory, did you mean 'data/train.bin'?"),
     ("train --set data.validation=dat/val", "dat/val: cannot open: No such file or directory, did you mean 'data/val.bin'?"),
@@ -107,7 +119,7 @@ TABLE = [
     ("eval runs/empty", "runs/empty: " + NO_CHECKPOINT),
     ("generate runs/empty", "runs/empty: " + NO_CHECKPOINT),
     ("eval runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
-    ("eval runs/torn/step_00000020", "runs/torn/step_00000020/state.json: damaged: 135 bytes, the manifest says 139; use another checkpoint or restore the file"),
+    ("eval runs/torn/step_00000020", "runs/torn/step_00000020/state.json: damaged: 254 bytes, the manifest says 258; use another checkpoint or restore the file"),
     ("checkpoint verify runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
     ("checkpoint verify nothere", "nothere: " + NOT_A_CHECKPOINT),
     ("checkpoint inspect runs/empty", "runs/empty: " + NOT_A_CHECKPOINT),
@@ -139,6 +151,9 @@ def folder(tmp_path_factory, scatterlm):
         "abc.py": "print('hällo')\n\t# text\r\n".encode(),
     }.items():
         (data / name).write_bytes(content)
+    (data / "fifo").write_bytes(b"\1\0\2")
+    os.mkfifo(data / "fifo.idx")
+    os.mkfifo(folder / "pipe")
     runs = folder / "runs"
     (runs / "empty").mkdir()
     for name in ("flip", "torn"):

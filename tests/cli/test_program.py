@@ -51,6 +51,16 @@ def test_a_finished_run_is_left_alone(scatterlm, tiny_config, runs):
     assert (runs / "tiny/metrics.jsonl").read_bytes() == before
 
 
+def test_a_long_prompt_counts_with_its_end(scatterlm, tiny_config, runs):
+    """Attention over 100 kB takes a minute, and positions beyond the trained length mean nothing to the model."""
+    scatterlm("train", tiny_config, "--set", "train.steps=1", check=True)
+    end = "for while return index value int"  # 32 bytes, the length of the sequences
+    long, short = (scatterlm("generate", runs / "tiny", "--prompt", "-", "--max-tokens", 20, input=text, check=True)
+                   for text in (100_000 * "x" + end, end))
+    assert long.stdout == 100_000 * "x" + short.stdout and len(end) == 32
+    assert "it sees the last 32 of the prompt's 100032" in long.stderr and not short.stderr
+
+
 def test_a_token_without_text_ends_generation(scatterlm, tiny_config, runs):
     """A vocabulary of padding beyond bytes and end-of-text, after one step as likely as text."""
     scatterlm("train", tiny_config, "--set", "model.vocab_size=1000", "--set", "train.steps=1", check=True)

@@ -1,5 +1,7 @@
 #include "lib/config/load.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,6 +48,9 @@ TEST_CASE("files that cannot be read", "[config]") {
   REQUIRE_THROWS_WITH(load_config(absent), absent + ": cannot read: No such file or directory, did you mean '" +
                                                (folder.path / "absence.yaml").string() + "'?");
   REQUIRE_THROWS_WITH(load_config(folder.path), folder.path.string() + ": cannot read: Is a directory");
+  const std::string pipe = folder.path / "pipe.yaml";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  REQUIRE_THROWS_WITH(load_config(pipe), pipe + ": cannot read: not a regular file");
   write(large, std::string((1 << 20) + 1, '#'));
   REQUIRE_THROWS_WITH(load_config(large), large + ": larger than 1 MiB, this is no configuration file");
 }

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "lib/util/escape.h"
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -72,4 +73,9 @@ TEST_CASE("the first line of a text") {
   REQUIRE(first_line("").empty());
   REQUIRE(first_line("one") == "one");
   REQUIRE(first_line("one\ntwo\nthree") == "one");
+}
+
+TEST_CASE("control characters are escaped, everything else stays") {
+  REQUIRE(escape_control("a\x1b[31m\n\x7f\tü") == "a\\x1b[31m\\x0a\\x7f\\x09ü");
+  REQUIRE(escape_control(std::string_view("a\0b", 3)) == "a\\x00b");
 }

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "lib/util/escape.h"
+
 namespace scatterlm {
 namespace {
 
@@ -22,8 +24,8 @@ void log_as_rank(int64_t rank) {
   if (rank != 0) logger().set_level(spdlog::level::err);
 }
 
-void log_info(std::string_view text) { logger().info("{}", text); }
-void log_warning(std::string_view text) { logger().warn("{}", text); }
-void log_error(std::string_view text) { logger().error("{}", text); }
+void log_info(std::string_view text) { logger().info("{}", escape_control(text)); }
+void log_warning(std::string_view text) { logger().warn("{}", escape_control(text)); }
+void log_error(std::string_view text) { logger().error("{}", escape_control(text)); }
 
 }  // namespace scatterlm

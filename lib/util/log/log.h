@@ -1,4 +1,4 @@
-// Messages to the user on stderr; results and step lines go to stdout elsewhere.
+// Messages to the user on stderr; results and step lines go to stdout elsewhere. Control characters are escaped.
 #pragma once
 #include <cstdint>
 #include <string_view>
