@@ -10,6 +10,7 @@
 #include "lib/train/data_files.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
+#include "lib/train/kernel_limits.h"
 #include "lib/train/memory_estimate.h"
 #include "lib/train/run_folder.h"
 #include "lib/train/trainer.h"
@@ -41,6 +42,7 @@ ExitCode run_train(const TrainOptions& options) {
   };
   const auto setup = set_up_execution(config.train, world);
   require_state_dtype(config.optim, setup);
+  check_kernel_limits(config.model, setup);
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);
   std::optional<EvalReader> validation;

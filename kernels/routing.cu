@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char* kOp = "routing";
 constexpr int kMaxPieces = 128, kWarps = 8;
+static_assert(kRoutingCounters == 1 + kWarps);
 
 struct RoutingParams {
   RoutingArgs args;
@@ -145,16 +146,18 @@ int64_t routing_workspace_bytes(int64_t num_rows, int64_t num_experts) {
 }
 
 void make_routing(const RoutingArgs& args, cudaStream_t stream) {
-  if (args.num_experts < 1 || args.num_experts > kMaxRoutingExperts)
-    throw KernelError("[routing] num_experts must be 1.." + std::to_string(kMaxRoutingExperts) + ", got " +
-                      std::to_string(args.num_experts));
+  const auto bytes = static_cast<uint32_t>(args.num_experts * 4);
+  const int64_t most =
+      bytes * kRoutingCounters > kSharedBytesAnywhere ? max_routing_experts(max_shared_bytes(kOp)) : kMaxRoutingExperts;
+  if (args.num_experts < 1 || args.num_experts > most)
+    throw KernelError("[routing] num_experts must be 1.." + std::to_string(most) +
+                      " on this GPU (shared memory of a block), got " + std::to_string(args.num_experts));
   if (args.num_rows >= int64_t{1} << 31)
     throw KernelError("[routing] T*K must be below 2^31, got " + std::to_string(args.num_rows));
   RoutingParams params{.args = args, .pieces = pieces_of(args.num_rows), .counts = static_cast<int32_t*>(args.workspace)};
   params.piece_rows = static_cast<int>(ceil_div(ceil_div(args.num_rows, params.pieces), kWarps * 32) * kWarps * 32);
-  const auto bytes = static_cast<uint32_t>(args.num_experts * 4);
   if (params.pieces > 1) launch(kOp, count_kernel, params.pieces, kWarps * 32, bytes, params, stream);
-  launch(kOp, place_kernel, params.pieces, kWarps * 32, bytes * (1 + kWarps), params, stream);
+  launch(kOp, place_kernel, params.pieces, kWarps * 32, bytes * kRoutingCounters, params, stream);
 }
 
 }  // namespace scatterlm::kernels

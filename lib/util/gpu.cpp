@@ -32,6 +32,7 @@ std::vector<Gpu> find_gpus() {
                      .memory_bytes = static_cast<int64_t>(device.totalGlobalMem),
                      .compute_capability = 10 * device.major + device.minor,
                      .multiprocessors = device.multiProcessorCount,
+                     .shared_bytes = static_cast<int64_t>(device.sharedMemPerBlockOptin),
                      .uuid = format_uuid(device.uuid)});
   }
   return found;

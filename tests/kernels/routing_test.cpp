@@ -71,10 +71,24 @@ TEST_CASE("routing: a stable sort by expert", KERNEL_TAGS) {
 TEST_CASE("routing: limits", KERNEL_TAGS) {
   RoutingArgs args{};
   args.num_experts = 4097;
-  REQUIRE_THROWS_WITH(make_routing(args, nullptr), "[routing] num_experts must be 1..4096, got 4097");
+  REQUIRE_THROWS_WITH(make_routing(args, nullptr),
+                      "[routing] num_experts must be 1..4096 on this GPU (shared memory of a block), got 4097");
   args.num_experts = 2;
   args.num_rows = int64_t{1} << 31;
   REQUIRE_THROWS_WITH(make_routing(args, nullptr), "[routing] T*K must be below 2^31, got 2147483648");
+}
+
+TEST_CASE("routing: the shared memory of a GPU bounds the experts") {
+  REQUIRE(max_routing_experts(99 << 10) == 2816);
+  REQUIRE(max_routing_experts(227 << 10) == 4096);
+#ifdef SCATTERLM_EMULATED
+  const auto hopper = std::exchange(emulated::max_shared_bytes, 99 << 10);
+  RoutingArgs args{};
+  args.num_experts = 2817;
+  REQUIRE_THROWS_WITH(make_routing(args, nullptr),
+                      "[routing] num_experts must be 1..2816 on this GPU (shared memory of a block), got 2817");
+  emulated::max_shared_bytes = hopper;
+#endif
 }
 
 }  // namespace scatterlm::kernels::test

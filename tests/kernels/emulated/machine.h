@@ -20,6 +20,9 @@ struct Index {
 };
 inline Index thread_index, block_index, block_dim, grid_dim;
 
+/// Most shared memory of a block, as on Hopper.
+inline int64_t max_shared_bytes = 227 << 10;
+
 /// Seed of the random order of everything asynchronous.
 void seed(uint64_t value);
 

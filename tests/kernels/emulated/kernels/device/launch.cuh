@@ -10,6 +10,9 @@ namespace scatterlm::kernels {
 
 inline void check_cuda(const char*, const char*, cudaError_t) {}
 
+constexpr int64_t kSharedBytesAnywhere = 48 * 1024;
+inline int64_t max_shared_bytes(const char*) { return emulated::max_shared_bytes; }
+
 template <class Params>
 void launch(const char*, void (*kernel)(Params), int64_t blocks, int threads, uint32_t shared_bytes, const Params& params,
             cudaStream_t) {
