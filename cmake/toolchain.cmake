@@ -14,14 +14,21 @@ if(EXISTS /usr/libexec/mold/ld)
 endif()
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
-                    $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+                    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 # at::parallel_for is a plain loop in code compiled without OpenMP. -ffp-contract=off: same bits whatever the vector width.
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp> $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-add_link_options(-fopenmp)  # run time: DT_RPATH finds LibTorch's own libgomp first, so there is one thread pool
+# Clang has an OpenMP of its own, which only the fuzzers would use.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp> $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+add_link_options($<$<LINK_LANG_AND_ID:CXX,GNU>:-fopenmp>)  # run time: DT_RPATH finds LibTorch's own libgomp first, so there is one thread pool
 
 option(SCATTERLM_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 if(SCATTERLM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+option(SCATTERLM_FUZZ "Build tests/fuzz, with Clang: libFuzzer's coverage, AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
+if(SCATTERLM_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
 

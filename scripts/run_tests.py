@@ -4,6 +4,7 @@
 """
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -92,6 +93,20 @@ def pytest_job(name, tests, env):
     return run_job(name, [sys.executable, "-m", "pytest", *tests, f"--junitxml={REPORTS}/{name}.xml", "-q"], env)
 
 
+def fuzz_job(command=(ROOT / "scripts/fuzz", "--seconds", "10")):
+    """Ten seconds of every target of scripts/fuzz; one skipped test where there is no Clang. A target that is missing fails."""
+    if not shutil.which("clang++"):
+        return Result(skipped=1)
+    report, log = REPORTS / "fuzz.json", REPORTS / "fuzz.log"
+    with open(log, "wb") as output:
+        status = subprocess.run([*command, "--out", report], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
+    rows = json.loads(report.read_text()) if report.exists() else []
+    failures = [f"fuzz {row['target']}: {row['inputs']}, see {log}" for row in rows if row["failed"]]
+    if status != 0 and not failures:
+        failures.append("\n".join([f"fuzz: exit code {status}", *log.read_text(errors="replace").splitlines()[-30:]]))
+    return Result(passed=sum(not row["failed"] for row in rows), failures=failures)
+
+
 def plan(builds):
     """(name, callable) of every job; the slow ones first, so that the last job to end is a short one."""
     gpu = has_gpu()
@@ -102,6 +117,7 @@ def plan(builds):
     if builds.get("sanitize") == 0:
         env = {**ENV, "SCATTERLM_BINARY": str(ROOT / "build/sanitize/bin/scatterlm")}
         jobs.append(("sanitize cli", lambda: pytest_job("sanitize_cli", SANITIZED_CLI, env)))
+        jobs.append(("fuzz", fuzz_job))
     for preset in ("sanitize", "release"):
         if builds.get(preset) == 0:
             built = {path.name.removeprefix("test_") for path in (ROOT / "build" / preset / "bin").glob("test_*")}

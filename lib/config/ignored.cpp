@@ -30,12 +30,13 @@ std::vector<Ignored> ignored_keys(const Config& config) {
     if (!used) ignored.push_back({path, cause, std::move(reason)});
   };
   const std::vector<LayerKind> layers = parse_layers(config.model.layers);
-  for (const auto& [key, kinds] : kinds_of_keys()) {
+  for (const auto& entry : kinds_of_keys()) {
+    const auto& kinds = entry.second;
     const auto reads = [&](LayerKind layer) {
       return std::ranges::count(kinds, kAttentionKinds[static_cast<int>(layer.attention)].name) +
              std::ranges::count(kinds, kMlpKinds[static_cast<int>(layer.mlp)].name);
     };
-    unless(std::ranges::any_of(layers, reads), fmt::format("model.{}", key), "model.layers",
+    unless(std::ranges::any_of(layers, reads), fmt::format("model.{}", entry.first), "model.layers",
            fmt::format("no {} layer in model.layers: {}", fmt::join(kinds, " or "), one_line(config.model.layers)));
   }
 

@@ -68,3 +68,18 @@ def test_the_program_with_sanitizers_runs_tests_that_exist(monkeypatch):
     assert all((run_tests.ROOT / path).exists() for path in run_tests.SANITIZED_CLI)
     assert set(run_tests.SANITIZED_CLI) < set(command)
     assert env["SCATTERLM_BINARY"] == str(run_tests.ROOT / "build/sanitize/bin/scatterlm")
+
+
+@pytest.mark.parametrize("script, passed, failures", [
+    ("""echo '[{"target": "a", "failed": false}, {"target": "b", "failed": true, "inputs": ["crash-1"]}]' > $2; exit 1""", 1, ["fuzz b: ['crash-1']"]),
+    ("echo no clang_rt; exit 3", 0, ["fuzz: exit code 3\nno clang_rt"]),
+])
+def test_fuzz_targets_are_counted(monkeypatch, script, passed, failures):
+    monkeypatch.setattr(run_tests.shutil, "which", lambda name: name)
+    result = run_tests.fuzz_job(["sh", "-c", script, "sh"])
+    assert result.passed == passed and [text.startswith(start) for text, start in zip(result.failures, failures)] == [True]
+
+
+def test_fuzzing_without_clang_is_skipped(monkeypatch):
+    monkeypatch.setattr(run_tests.shutil, "which", lambda name: None)
+    assert run_tests.fuzz_job() == run_tests.Result(skipped=1)
