@@ -9,8 +9,8 @@ class App;
 namespace scatterlm {
 
 void add_train(CLI::App& app, int& exit_code);
-/// The same command, which only checks its options and configuration for so many ranks.
-void add_train_check(CLI::App& app, int64_t ranks);
+/// The same command, which only checks its options and configuration for so many ranks, and tells parallel.timeout_s.
+void add_train_check(CLI::App& app, int64_t ranks, double& timeout_s);
 void add_launch(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);

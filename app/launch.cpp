@@ -5,17 +5,18 @@
 #include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/util/error.h"
+#include "lib/util/output.h"
 
 namespace scatterlm {
 namespace {
 
-/// Checks the command that the ranks shall run here, once, instead of in every rank. Returns false if it asks for help, which
-/// is printed then.
-bool check_command(std::vector<char*> argv, int64_t ranks) {
+/// Checks the command that the ranks shall run here, once, instead of in every rank, and sets the timeout. Returns false if it
+/// asks for help, which is printed then.
+bool check_command(std::vector<char*> argv, LaunchOptions& options) {
   CLI::App app;
   app.name("scatterlm");
   int unused = 0;
-  add_train_check(app, ranks);
+  add_train_check(app, options.ranks, options.timeout_s);
   add_doctor(app, unused);
   app.get_subcommand("doctor")->get_subcommand("comm")->callback([] {});
   try {
@@ -40,9 +41,11 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
     fail_user("scatterlm launch starts train and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
               command, command);
   }
-  if (!check_command(argv, options.ranks)) return kExitDone;
+  if (!check_command(argv, options)) return kExitDone;
   options.arguments = arguments;
-  return launch(options);
+  const int code = launch(options);
+  if (arguments.front() == "doctor") require_printed();
+  return code;
 }
 
 }  // namespace

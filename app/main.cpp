@@ -6,16 +6,21 @@
 
 #include <CLI/CLI.hpp>
 #include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/train/memory_estimate.h"
 #include "lib/util/error.h"
+#include "lib/util/limits.h"
 #include "lib/util/log/log.h"
 #include "lib/util/out_of_memory.h"
+#include "lib/util/output.h"
+#include "lib/util/stop_signals.h"
 #include "lib/util/text.h"
 #include "lib/util/version/version.h"
 
@@ -25,7 +30,10 @@ namespace {
 /// on two cores a step took 50 times as long as with a short spin. libgomp reads its environment when it is loaded, and glibc
 /// sets up `environ` only after .preinit_array, so the program replaces itself once, before LibTorch is initialised, with
 /// GOMP_SPINCOUNT set. A caller who chose GOMP_SPINCOUNT or OMP_WAIT_POLICY keeps it. Where it fails, threads spin for longer.
+///
+/// Signals to stop are held back from here on: main() says what becomes of them, and the libraries take tenths of a second.
 void start_with_short_spins(int, char** argv, char** environment) {
+  scatterlm::block_stop_signals();
   std::vector<char*> with_spins;
   for (; *environment != nullptr; ++environment) {
     const std::string_view variable = *environment;
@@ -42,6 +50,33 @@ void start_with_short_spins(int, char** argv, char** environment) {
   execve(program, argv, with_spins.data());
 }
 __attribute__((section(".preinit_array"), used)) void (*const before_libraries)(int, char**, char**) = start_with_short_spins;
+
+/// Whether this is a run, whose results are files: it saves and ends at a signal, and goes on when nobody reads its stdout.
+bool is_run(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  return command == "train" || command == "launch";
+}
+
+/// Before any thread starts.
+void set_up_signals(bool run) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is a failed write, with a message
+  if (run) {
+    std::signal(SIGPIPE, SIG_IGN);
+  } else {
+    scatterlm::unblock_stop_signals();
+  }
+}
+
+/// Runs the command.
+void parse(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) scatterlm::fail_user("{}", scatterlm::explain(app, error));
+    app.exit(error);  // --help, --version
+    scatterlm::require_printed();
+  }
+}
 
 /// What helps against an allocation that failed.
 std::string explain_memory(const CLI::App& app, const std::string& allocation) {
@@ -61,6 +96,7 @@ std::string explain_memory(const CLI::App& app, const std::string& allocation) {
 
 int main(int argc, char** argv) {
   using namespace scatterlm;
+  set_up_signals(is_run(argc, argv));
   // c10d logs every connection that it tries again, with its stack; what fails in the end, our own errors say.
   setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   c10::initLogging();
@@ -88,13 +124,12 @@ int main(int argc, char** argv) {
     add_compare(app, exit_code);
     add_doctor(app, exit_code);
     check_subcommands(app, argc, argv);
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    log_error(explain(app, error));
-    return kExitUser;
+    parse(app, argc, argv);
+    if (!is_run(argc, argv)) require_printed();
   } catch (const Error& error) {
     end_after_error(error.what(), error.code());
+  } catch (const std::system_error& error) {  // of the standard library: a thread that could not be started
+    end_after_error(first_line(error.what()) + explain_limit(error.code().value()), kExitFailure);
   } catch (const std::exception& error) {
     if (const auto allocation = failed_allocation(error)) end_after_error(explain_memory(app, *allocation), kExitUser);
     // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.

@@ -17,6 +17,7 @@
 #include "lib/train/training_loop.h"
 #include "lib/util/file.h"
 #include "lib/util/log/log.h"
+#include "lib/util/output.h"
 #include "lib/util/text.h"
 
 namespace scatterlm {
@@ -64,6 +65,7 @@ ExitCode run_train(const TrainOptions& options) {
   const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
   if (options.dry_run) {
     dry_run({config, setup, world, *comm, loader, checkpoint}, phase);
+    if (leads) require_printed();
     return kExitDone;
   }
   require_memory(config, setup, world);
@@ -110,9 +112,13 @@ void add_train(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] { exit_code = run_train(*options); });
 }
 
-void add_train_check(CLI::App& app, int64_t ranks) {
+void add_train_check(CLI::App& app, int64_t ranks, double& timeout_s) {
   const auto [command, options] = define_train(app);
-  command->callback([options, ranks] { BatchPlan(load_config(options->config, options->sets).train, ranks); });
+  command->callback([options, ranks, &timeout_s] {
+    const Config config = load_config(options->config, options->sets);
+    const BatchPlan check(config.train, ranks);
+    timeout_s = config.parallel.timeout_s;
+  });
 }
 
 }  // namespace scatterlm

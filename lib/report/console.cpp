@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/util/escape.h"
+#include "lib/util/output.h"
 #include "lib/util/terminal.h"
 #include "lib/util/text.h"
 
@@ -103,8 +104,7 @@ Console::~Console() { clear_progress(); }
 
 void Console::print(const std::string& line) {
   clear_progress();
-  std::fputs((line + "\n").c_str(), out_);  // nobody reading is no reason to stop a run
-  std::fflush(out_);                        // stdout of a job is a file: its reader wants the line now
+  print_or_warn(out_, line + "\n");
 }
 
 void Console::progress(const TrainingProgress& progress) {

@@ -12,13 +12,17 @@ namespace scatterlm {
 namespace {
 
 volatile std::sig_atomic_t received = 0;  // a handler can reach nothing else
+Interrupts interrupts;
 
+/// A repeated signal asks for nothing new: a batch system, a control group and a launcher may each send the same one.
 void on_signal(int number) {
-  if (received == 0) {
-    received = number;
-  } else if (number != SIGHUP) {  // a terminal that closes may send several
-    _exit(128 + number);
+  if (number == SIGINT && interrupts.is_second()) {
+    for (const char* part : {"scatterlm: error: ", kInterruptedTwice, "\n"}) {
+      [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, part, std::strlen(part));
+    }
+    _exit(128 + SIGINT);
   }
+  if (received == 0) received = number;
 }
 
 }  // namespace
@@ -28,6 +32,7 @@ StopRequest::StopRequest(double max_minutes) : max_minutes_(max_minutes) {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   for (const int number : stop_signals()) sigaction(number, &action, nullptr);
+  unblock_stop_signals();
 }
 
 std::string StopRequest::reason() const {

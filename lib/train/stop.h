@@ -7,7 +7,8 @@ namespace scatterlm {
 
 class StopRequest {
  public:
-  /// Installs the handlers; a second signal other than SIGHUP ends the process at once. max_minutes 0 = no budget.
+  /// Installs the handlers and lets through the signals that were held back until now. Any number of signals asks once; only a
+  /// second Ctrl-C (SIGINT) ends the process at once, without saving, with exit code 130. max_minutes 0 = no budget.
   explicit StopRequest(double max_minutes);
 
   /// Why to stop, empty if not asked to.

@@ -23,8 +23,9 @@ TIMES = {"step_ms", "tok_s", "mem_gib", "save_stall_ms"}
 
 
 def start(binary, config, *options):
+    # A SIGHUP that these tests inherit as ignored, from nohup, would stay so.
     return subprocess.Popen([str(binary), "train", str(config), *RUN, *options], cwd=ROOT, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+                            stderr=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
 
 
 def wait_for(path, process):
