@@ -59,6 +59,7 @@ struct Names {
 LaunchEnv read_ranks(const Variables& variables, const Names& names) {
   LaunchEnv env;
   env.started_by = variables.launcher();
+  env.job_token = variables.text(kJobToken).value_or("");
   env.size = variables.number(names.size, 1, kMostRanks);
   env.rank = variables.number(names.rank, 0, env.size - 1);
   env.local_rank = variables.number(names.local_rank, 0, env.rank);

@@ -15,8 +15,12 @@ struct LaunchEnv {
   int64_t port = 29500;                    ///< of the store
   bool hosted_store = false;               ///< the launcher keeps the store; otherwise rank 0 does
   int64_t restart = 0;                     ///< how often the launcher has started these ranks again
+  std::string job_token;                   ///< shared by the ranks of a job and secret; empty if the launcher sets none
   std::string started_by = "hand";         ///< name of the launcher, for messages
 };
+
+/// The variable of job_token, which `scatterlm launch` sets and which may be set for ranks that others start.
+inline constexpr const char* kJobToken = "SCATTERLM_JOB_TOKEN";
 
 /// Reads the variables of the first of these launchers that has set any: torchrun and `scatterlm launch` (RANK, WORLD_SIZE,
 /// ...), Open MPI, MPICH, Slurm. Without a launcher there is one rank. Throws Error (exit code 2) naming the variable that is

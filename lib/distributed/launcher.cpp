@@ -3,15 +3,19 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
 
+#include "lib/distributed/launch_env.h"
 #include "lib/distributed/rank_deadline.h"
 #include "lib/distributed/rank_process.h"
 #include "lib/distributed/rendezvous.h"
@@ -57,10 +61,17 @@ class Signals {
   int fd_;
 };
 
+/// 128 random bits, as 32 hex digits.
+std::string make_job_token() {
+  std::array<uint64_t, 2> bits;
+  if (getrandom(bits.data(), sizeof(bits), 0) != sizeof(bits)) fail("[launch] no random number: {}", std::strerror(errno));
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
 /// The ranks of this machine, from their start to their end.
 class Group {
  public:
-  Group(const LaunchOptions& options, int64_t port, int64_t restart, Signals& signals)
+  Group(const LaunchOptions& options, int64_t port, const std::string& token, int64_t restart, Signals& signals)
       : signals_(signals), timeout_s_(options.timeout_s), limits_{.stopped_s = options.timeout_s + kAfterWatchdogs_s} {
     std::vector<std::string> arguments{"scatterlm"};
     arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
@@ -70,7 +81,7 @@ class Group {
           std::vector<std::string>{fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", options.ranks),
                                    fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", options.ranks),
                                    "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port), "SCATTERLM_LAUNCH=1",
-                                   "TORCHELASTIC_USE_AGENT_STORE=True",
+                                   fmt::format("{}={}", kJobToken, token), "TORCHELASTIC_USE_AGENT_STORE=True",
                                    fmt::format("TORCHELASTIC_RESTART_COUNT={}", restart)}));
     }
   }
@@ -211,8 +222,9 @@ class Group {
 int launch(const LaunchOptions& options) {
   Signals signals;
   const StoreServer store;
+  const auto token = make_job_token();
   for (int64_t restart = 0;; ++restart) {
-    Group group(options, store.port(), restart, signals);
+    Group group(options, store.port(), token, restart, signals);
     group.run();
     if (!group.may_restart() || restart == options.max_restarts) return group.exit_code();
     log_warning(fmt::format("restart {} of {}", restart + 1, options.max_restarts));

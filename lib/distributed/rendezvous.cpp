@@ -3,11 +3,16 @@
 #include <fmt/chrono.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -15,6 +20,8 @@
 
 #include "lib/distributed/topology.h"
 #include "lib/util/error.h"
+#include "lib/util/hash.h"
+#include "lib/util/limits.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
@@ -35,6 +42,7 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 /// Of the keys of one start of all ranks: those started again share the launcher's store with their predecessors.
 std::string prefix_of_start(int64_t restart) { return fmt::format("scatterlm/{}", restart); }
 const char* const kSize = "size";
+const char* const kJob = "job";
 
 /// Returns when the host's name can be resolved: a name may become known only while machines start.
 void await_name(const std::string& host, double timeout_s) {
@@ -67,28 +75,63 @@ class Deadline {
   std::jthread thread_;
 };
 
-/// A connection to the store, with the keys of this start of the ranks. With `serve` this process keeps the store. Throws c10's
-/// exceptions.
+/// A socket bound to the host's address and the port (0: a free one), which the store takes over; c10d itself would listen on
+/// all interfaces. None if the address is not one of this machine, as when it is that of a service in front of it. Throws
+/// Error.
+std::optional<int> bind_socket(const std::string& host, int64_t port) {
+  const addrinfo hints{.ai_flags = AI_PASSIVE, .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found))
+    fail("{}: {}", host, gai_strerror(error));
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  const bool bound = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+                     bind(fd, found->ai_addr, found->ai_addrlen) == 0;
+  const int reason = errno;
+  freeaddrinfo(found);
+  if (bound) return fd;
+  if (fd >= 0) close(fd);
+  if (reason == EADDRNOTAVAIL) return std::nullopt;
+  fail("{}", std::strerror(reason));
+}
+
+int64_t port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+/// Where hardly any file or thread can be opened any more c10d would blame the port, or abort.
+void require_files_and_threads() {
+  if (const int limit = exhausted_limit()) fail("the ranks cannot meet: {}{}", std::strerror(limit), explain_limit(limit));
+}
+
+/// A connection to the store, with the keys of this start of the ranks. With `serve` this process keeps the store, and listens
+/// only at the address of the ranks if all are on this machine. Throws Error and c10's exceptions.
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnv& env, double timeout_s, bool serve) {
   c10d::TCPStoreOptions options;
+  if (serve && env.local_size == env.size) options.masterListenFd = bind_socket(env.address, env.port);
   options.port = static_cast<uint16_t>(env.port);
   options.isServer = serve;
   options.waitWorkers = false;
   options.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
   const auto prefix = [](const auto& name, const auto& store) { return c10::make_intrusive<c10d::PrefixStore>(name, store); };
-  // Ranks that expect another number of ranks share no keys with these.
-  return prefix(fmt::format("{} ranks", env.size),
+  // Ranks of another job, or that expect another number of ranks, share no keys with these.
+  return prefix(fmt::format("{} ranks {}", env.size, env.job_token),
                 prefix(prefix_of_start(env.restart), c10::make_intrusive<c10d::TCPStore>(env.address, options)));
 }
 
 }  // namespace
 
 StoreServer::StoreServer() {
-  c10d::TCPStoreOptions options;
-  options.port = 0;
-  options.isServer = true;
-  options.waitWorkers = false;
+  require_files_and_threads();
   try {
+    c10d::TCPStoreOptions options;
+    options.masterListenFd = bind_socket("127.0.0.1", 0);
+    options.port = static_cast<uint16_t>(port_of(options.masterListenFd.value()));
+    options.isServer = true;
+    options.waitWorkers = false;
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   } catch (const std::exception& error) {
     fail("no port for the ranks to meet at: {}", first_line(error.what()));
@@ -122,6 +165,7 @@ auto Rendezvous::ask(const std::string& what, F call) const {
 
 Rendezvous::Rendezvous(const CommOptions& options) : options_(options) {
   const LaunchEnv& env = options.launch_env;
+  require_files_and_threads();
   ask("address", [&] { await_name(env.address, options.start_timeout_s); });
   try {
     ask("connection", [&] { store_ = connect_store(env, options.start_timeout_s, keeps_store(env)); });
@@ -140,6 +184,10 @@ void Rendezvous::claim_rank() {
   const LaunchEnv& env = options_.launch_env;
   constexpr auto kWayOut = "start all ranks of a job alike, and another job with another MASTER_PORT";
   const auto of_all_sizes = static_cast<c10d::PrefixStore&>(*store_).getUnderlyingStore();
+  const auto job = hash_hex(env.job_token);  // who reads it learns 64 of the token's 128 bits
+  if (claim(*of_all_sizes, kJob, job) != job)
+    fail_user("rank {} is of another job than those that meet at {}:{} ({}); {}", env.rank, env.address, env.port, kJobToken,
+              kWayOut);
   const auto size = claim(*of_all_sizes, kSize, std::to_string(env.size));
   if (size != std::to_string(env.size)) {
     fail_user("rank {} is of {} ranks, those that meet at {}:{} are {}; {}", env.rank, env.size, env.address, env.port, size,

@@ -16,7 +16,7 @@ class TCPStore;
 
 namespace scatterlm {
 
-/// A store at a free port of this machine, for the ranks that `scatterlm launch` starts.
+/// A store at a free port of the loopback interface, for the ranks that `scatterlm launch` starts.
 class StoreServer {
  public:
   /// Throws Error if there is no free port.
@@ -60,7 +60,7 @@ class Rendezvous {
   c10::intrusive_ptr<c10d::Store> connect() const;
 
  private:
-  /// Throws Error (exit code 2) if another process has come as this rank, or the others are of another number of ranks.
+  /// Throws Error (exit code 2) if another process has come as this rank, or the others are of another job or number of ranks.
   void claim_rank();
   std::vector<std::string> keys(const std::string& name) const;  ///< one per rank
 

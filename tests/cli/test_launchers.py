@@ -3,8 +3,10 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -112,21 +114,99 @@ def test_cpu_ranks_on_several_machines_are_refused(binary, tiny_config, runs, fr
         assert "the 2 ranks are on 2 machines, and CPU ranks work on one alone: start them all on one, or use GPUs" in error
 
 
-def test_a_job_does_not_notice_strangers_at_its_port(scatterlm, binary, tiny_config, runs):
+def variable(pid, name):
+    return re.search(rf"\0{name}=(\w+)\0", "\0" + pathlib.Path(f"/proc/{pid}/environ").read_text() + "\0")[1]
+
+
+def test_a_job_does_not_notice_ranks_of_others_at_its_port(scatterlm, binary, tiny_config, runs):
     endless = ["--run-dir", runs / "run", "--set", "train.steps=1000000", "--set", "checkpoint.save_interval=100000"]
     with Job(binary, 2, "train", tiny_config, *endless) as job:
         pids = job.rank_pids()
         job.wait_until((runs / "run/metrics.jsonl").exists, "first step", 60)
-        port = int(re.search(r"\0MASTER_PORT=(\d+)\0", pathlib.Path(f"/proc/{pids[0]}/environ").read_text())[1])
-        for rank, world, message in ((1, 2, f"127.0.0.1:{port} has a rank 1 already, process "),
-                                     (2, 3, f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; ")):
+        port, token = int(variable(pids[0], "MASTER_PORT")), variable(pids[0], "SCATTERLM_JOB_TOKEN")
+        for rank, world, given, message in ((1, 2, token, f"127.0.0.1:{port} has a rank 1 already, process "),
+                                            (2, 3, token, f"rank 2 is of 3 ranks, those that meet at 127.0.0.1:{port} are 2; "),
+                                            (1, 2, "", f"rank 1 is of another job than those that meet at 127.0.0.1:{port} (SCATTERLM_JOB_TOKEN); "),
+                                            (1, 2, "0" * 32, f"rank 1 is of another job than those that meet at 127.0.0.1:{port} ")):
             stranger = scatterlm("train", tiny_config, "--set", "train.global_batch_tokens=192", "--run-dir", runs / "other",
-                                 env={**rank_environment(rank, world, port), "TORCHELASTIC_USE_AGENT_STORE": "True"})
-            assert stranger.returncode == 2 and message in stranger.stderr
+                                 env={**rank_environment(rank, world, port), "TORCHELASTIC_USE_AGENT_STORE": "True", "SCATTERLM_JOB_TOKEN": given})
+            assert stranger.returncode == 2 and message in stranger.stderr, stranger.stderr
             assert stranger.stderr.count("\n") == 1 and "another job with another MASTER_PORT" in stranger.stderr
         job.process.send_signal(signal.SIGTERM)
         code, error, _ = job.end(60)
     assert code == 75, error
+
+
+def listening_port(pid):
+    """The first TCP port at which the process listens, and the address, as in /proc/net/tcp; nothing if there is none."""
+    sockets = set()
+    with contextlib.suppress(OSError):
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(fd))
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                address, port = words[1].split(":")
+                return address, int(port, 16)
+    return None
+
+
+LOOPBACK = "0100007F"
+VALIDATE, SET, WAIT = b"\x00", b"\x01", b"\x05"
+
+
+def molest(port):
+    """Connections that say nothing, rubbish, half a message, or a length that nothing follows."""
+    connections = []
+    for words in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), VALIDATE, VALIDATE + b"\x12\x34\x56\x78", b"\xff" * 64,
+                  VALIDATE + (0x3C85F7CE).to_bytes(4, "little") + SET + (1 << 62).to_bytes(8, "little"),
+                  VALIDATE + (0x3C85F7CE).to_bytes(4, "little") + WAIT + (1 << 62).to_bytes(8, "little") + b"\1"):
+        with contextlib.suppress(OSError):  # the store may be gone, or refuse the rest
+            connections.append(socket.create_connection(("127.0.0.1", port), timeout=5))
+            connections[-1].sendall(words)
+    return connections
+
+
+@pytest.mark.parametrize("keeper", ["launcher", "rank 0"])
+def test_strangers_at_the_port_neither_stop_nor_stall_a_job(binary, tiny_config, runs, free_port, keeper):
+    options = ["train", tiny_config, "--run-dir", runs / "run", "--set", "train.steps=200", "--set", "checkpoint.save_interval=1000"]
+    if keeper == "launcher":
+        processes = [subprocess.Popen([binary, "launch", "-n", "2", *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
+    else:
+        processes = start_ranks(binary, [rank_environment(rank, 2, free_port) for rank in (0, 1)], [options[1:]] * 2)
+    connections = []
+    try:
+        deadline = time.monotonic() + 60
+        while not (runs / "run/metrics.jsonl").exists():  # from the first moment on
+            assert time.monotonic() < deadline and processes[0].poll() is None
+            if found := listening_port(processes[0].pid):
+                assert found[0] == LOOPBACK
+                if len(connections) < 80:
+                    connections += molest(found[1])
+            time.sleep(0.01)
+        assert len(connections) >= 8
+        for process in processes:
+            _, error = process.communicate(timeout=60)
+            assert process.returncode == 0 and error == "", error
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+        for connection in connections:
+            connection.close()
+    assert len(read_metrics(runs / "run")) == 200
+
+
+@pytest.mark.parametrize("command", ["launch -n 2 train", "train"])
+@pytest.mark.parametrize("files", [8, 14])
+def test_a_limit_of_open_files_is_said(binary, tiny_config, free_port, command, files):
+    result = subprocess.run([binary, *command.split(), tiny_config], cwd=ROOT, capture_output=True, text=True,
+                            env={**os.environ, **(rank_environment(0, 2, free_port) if command == "train" else {})},
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+    assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
+    assert f"; raise the limit of open files (ulimit -n: {files})" in result.stderr and "MASTER_PORT" not in result.stderr
 
 
 def test_an_address_that_does_not_exist_is_said(scatterlm, tiny_config):
