@@ -8,7 +8,7 @@
 #include "lib/config/check.h"
 #include "lib/config/layers.h"
 #include "lib/config/reader.h"
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/similar_path.h"
 
 namespace scatterlm {
@@ -25,6 +25,7 @@ std::string read_text(const std::string& path) {
   // A folder opens, but cannot be read.
   if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad())) {
     const int error = errno;
+    if (!is_mistake_in_path(error)) fail_file(path, "read", error);
     fail_user("{}: cannot read: {}{}", path, std::strerror(error), error == ENOENT ? explain_missing_path(path) : "");
   }
   if (file.gcount() > kLargest) fail_user("{}: larger than 1 MiB, this is no configuration file", path);

@@ -1,20 +1,28 @@
 #include "lib/util/file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/mapped_file.h"
 
 namespace scatterlm {
 namespace {
 
-[[noreturn]] void fail_to_write(const std::string& path) { fail("{}: cannot write: {}", path, std::strerror(errno)); }
+[[noreturn]] void fail_to_write(const std::string& path) { fail_file(path, "write", errno); }
+
+/// The kind of file, 0 for none.
+mode_t kind_of(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) return info.st_mode & S_IFMT;
+  if (errno != ENOENT && errno != ENOTDIR) fail_file(path, "open", errno);
+  return 0;
+}
 
 }  // namespace
 
@@ -57,6 +65,9 @@ FileDigest write_file_atomic(const std::string& path, std::string_view text) {
   file.write(text);
   return file.commit();
 }
+
+bool path_exists(const std::string& path) { return kind_of(path) != 0; }
+bool is_folder(const std::string& path) { return kind_of(path) == S_IFDIR; }
 
 std::string read_file(const std::string& path) {
   const MappedFile file(path);

@@ -15,7 +15,7 @@ struct FileDigest {
 };
 
 /// Writes PATH.tmp, which commit() makes durable and renames to PATH. Without commit() nothing remains.
-/// Every failure throws Error "PATH: cannot write: REASON".
+/// Every failure throws Error "PATH: cannot write: REASON" as fail_file().
 class FileWriter {
  public:
   explicit FileWriter(std::string path);
@@ -35,6 +35,10 @@ class FileWriter {
 };
 
 FileDigest write_file_atomic(const std::string& path, std::string_view text);
+
+/// Whether there is anything, or a folder, of that name. Throws Error "PATH: cannot open: REASON" if that cannot be found out.
+bool path_exists(const std::string& path);
+bool is_folder(const std::string& path);
 
 /// The whole file. Throws Error "PATH: cannot open: REASON".
 std::string read_file(const std::string& path);

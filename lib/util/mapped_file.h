@@ -5,7 +5,8 @@
 
 namespace scatterlm {
 
-/// A whole file, mapped read-only. Pages are read from disk when touched.
+/// A whole file, mapped read-only. Pages are read from disk when touched; where that fails, as in a file that has become
+/// shorter since, a handler of SIGBUS names the file on stderr and ends the process with kExitFailure.
 class MappedFile {
  public:
   MappedFile() = default;  ///< nothing: size 0

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/hash.h"
 #include "tests/catch.h"
 
@@ -46,6 +46,36 @@ TEST_CASE("file writer: commit replaces, no commit leaves all as it was") {
   write_file_atomic(path, "");
   REQUIRE(read_file(path).empty());
   REQUIRE(std::distance(fs::directory_iterator(folder), {}) == 1);
+  fs::remove_all(folder);
+}
+
+TEST_CASE("a failed call is the user's to change, or the storage's failure") {
+  const auto code = [](int error) {
+    try {
+      fail_file("a", "write", error);
+    } catch (const StorageError& thrown) {
+      return thrown.code();
+    } catch (const Error& thrown) {
+      return thrown.code();
+    }
+  };
+  for (const int error : {ENOENT, EACCES, EPERM, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG}) REQUIRE(code(error) == kExitUser);
+  for (const int error : {EIO, ESTALE, ENOSPC, EDQUOT, EROFS, ETIMEDOUT, EREMOTEIO, EMFILE, ENOMEM})
+    REQUIRE(code(error) == kExitFailure);
+}
+
+TEST_CASE("whether a path exists is known, or an error") {
+  const fs::path folder = fs::temp_directory_path() / fmt::format("scatterlm_exists_{}", getpid());
+  fs::create_directories(folder);
+  fs::create_symlink(folder / "loop", folder / "loop");
+  std::ofstream(folder / "a") << "";
+  REQUIRE(path_exists(folder / "a"));
+  REQUIRE(is_folder(folder));
+  REQUIRE_FALSE(is_folder(folder / "a"));
+  REQUIRE_FALSE(path_exists(folder / "b"));
+  REQUIRE_FALSE(path_exists(folder / "a/b"));
+  REQUIRE_THROWS_WITH(path_exists(folder / "loop"), ContainsSubstring("cannot open: Too many levels of symbolic links"));
+  REQUIRE_THROWS_WITH(is_folder(folder / std::string(300, 'x')), ContainsSubstring("cannot open: File name too long"));
   fs::remove_all(folder);
 }
 

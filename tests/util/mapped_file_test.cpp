@@ -1,6 +1,8 @@
 #include "lib/util/mapped_file.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -29,6 +31,33 @@ TEST_CASE("mapped file: contents, empty file, move") {
   const MappedFile empty(path.string());
   REQUIRE(empty.size() == 0);
   REQUIRE(empty.data() == nullptr);
+  fs::remove(path);
+}
+
+TEST_CASE("mapped file: one that becomes shorter while it is in use is named, and ends the process") {
+  const std::string path = (fs::temp_directory_path() / fmt::format("scatterlm_mapped_file_{}", getpid())).string();
+  std::ofstream(path) << std::string(10000, 'x');
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    { const MappedFile before(path); }  // its entry is used again
+    const MappedFile other("/proc/self/exe"), file(path);
+    fs::resize_file(path, 10);
+    _exit(file.data()[9000] == std::byte{'x'} ? 0 : 3);
+  }
+  close(ends[1]);
+  char text[500];
+  const ssize_t size = read(ends[0], text, sizeof(text));
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  REQUIRE(WEXITSTATUS(status) == kExitFailure);
+  REQUIRE(std::string_view(text, static_cast<size_t>(size)) ==
+          "scatterlm: error: " + path +
+              ": cannot read: it has become shorter while it was in use, or its storage has failed\n");
   fs::remove(path);
 }
 

@@ -1,0 +1,22 @@
+#include "lib/util/file_error.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "lib/util/similar_path.h"
+
+namespace scatterlm {
+
+bool is_mistake_in_path(int error) {
+  constexpr int kMistakes[] = {ENOENT, EACCES, EPERM, ENOTDIR, EISDIR, EEXIST, ELOOP, ENAMETOOLONG};
+  return std::ranges::find(kMistakes, error) != std::end(kMistakes);
+}
+
+void fail_file(const std::string& path, std::string_view what, int error) {
+  const auto message = fmt::format("{}: cannot {}: {}", path, what, std::strerror(error));
+  if (!is_mistake_in_path(error)) throw StorageError(message);
+  fail_user("{}{}", message, error == ENOENT && what == "open" ? explain_missing_path(path) : "");
+}
+
+}  // namespace scatterlm

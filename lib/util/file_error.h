@@ -1,0 +1,22 @@
+// What a call of the system that failed on a file means for the user.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+/// The storage failed, not the user: a full disk, a quota, an input/output error. The same may succeed later.
+class StorageError : public Error {
+ public:
+  explicit StorageError(const std::string& message) : Error(message, kExitFailure) {}
+};
+
+/// Whether errno `error` says that a path or its permissions must be changed: it is missing, forbidden, no folder, too long.
+bool is_mistake_in_path(int error);
+
+/// Throws "PATH: cannot WHAT: REASON" for errno `error`: Error with kExitUser where is_mistake_in_path(), else StorageError.
+[[noreturn]] void fail_file(const std::string& path, std::string_view what, int error);
+
+}  // namespace scatterlm
