@@ -57,8 +57,8 @@ ExitCode run_train(const TrainOptions& options) {
     identity =
         run_identity(config, options.run_dir, options.resume) + data_identity(loader, validation ? &*validation : nullptr);
   }
-  const auto comm =
-      make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, std::move(identity)});
+  const auto comm = make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s,
+                               config.checkpoint.timeout_s, std::move(identity)});
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   if (const auto warning = rounding_warning(config.model, plan.per_pass * length)) log_warning(*warning);

@@ -159,6 +159,7 @@ struct CheckpointConfig {
   int64_t keep_last = 2;
   int64_t keep_every = 0;
   bool async = false;
+  double timeout_s = 1800;
 
   bool operator==(const CheckpointConfig&) const = default;
 
@@ -168,6 +169,7 @@ struct CheckpointConfig {
     v.key("keep_last", keep_last, "newest checkpoints to keep", Range{1, 1e6});
     v.key("keep_every", keep_every, "also keep those whose step is a multiple of this; 0 = none", Range{0, 1e12});
     v.key("async", async, "write asynchronously, from a copy of weights and optimiser state in host memory");
+    v.key("timeout_s", timeout_s, "end the run when ranks wait this long for one that reads or writes files", Range{0.1, 1e6});
   }
 };
 

@@ -68,10 +68,26 @@ class Comm {
 
   /// To be called before this process ends by _exit after a failure: the other ranks end too.
   virtual void tell_failure() {}
+  /// Between them this rank's main thread reads or writes files: ranks that wait for it do so for storage_timeout_s of
+  /// CommOptions. May be nested; see StorageScope.
+  virtual void begin_storage() {}
+  virtual void end_storage() {}
   /// The training step that messages about failures name from now on.
   virtual void set_step(int64_t) {}
   /// Returns the sums over the collectives that have ended since the last call.
   virtual CommTimes take_times() { return {}; }
+};
+
+/// A part of a function in which this rank may wait for storage.
+class StorageScope {
+ public:
+  explicit StorageScope(Comm& comm) : comm_(comm) { comm_.begin_storage(); }
+  ~StorageScope() { comm_.end_storage(); }
+  StorageScope(const StorageScope&) = delete;
+  StorageScope& operator=(const StorageScope&) = delete;
+
+ private:
+  Comm& comm_;
 };
 
 /// Comm of a single rank: every collective is the identity.
@@ -79,9 +95,10 @@ std::unique_ptr<Comm> make_single_comm();
 
 struct CommOptions {
   LaunchEnv launch_env;
-  at::Device device = at::kCPU;  ///< of the tensors of this rank
-  double start_timeout_s = 60;   ///< for all ranks to start and connect
-  double timeout_s = 300;        ///< for the slowest rank to join a collective, and for a heartbeat of each other machine
+  at::Device device = at::kCPU;     ///< of the tensors of this rank
+  double start_timeout_s = 60;      ///< for all ranks to start and connect
+  double timeout_s = 300;           ///< for the slowest rank to join a collective, and for a heartbeat of each other machine
+  double storage_timeout_s = 1800;  ///< for a rank that reads or writes files to join a collective
   /// Lines that must be equal on all ranks, such as the configuration. The first that differs is an error (exit code 2).
   std::string identity;
 };

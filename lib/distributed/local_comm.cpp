@@ -52,6 +52,8 @@ class LocalComm final : public Comm {
   std::string transport() const override { return "shared memory"; }
   void set_step(int64_t step) override { status_->watchdog().set_step(step); }
   void tell_failure() override { status_->watchdog().tell_failure(); }
+  void begin_storage() override { status_->own().storage_scopes++; }
+  void end_storage() override { status_->own().storage_scopes--; }
   CommTimes take_times() override { return std::exchange(times_, {}); }
   void wait(CollectiveHandle) override {}
 

@@ -37,13 +37,13 @@ struct Machine {
 
 /// A heartbeat is a number that changes, and the machine's progress.
 std::string write_heartbeat(uint64_t number, const MachineMonitor::Progress& progress) {
-  return fmt::format("{} {} {}", number, progress.rank, progress.called);
+  return fmt::format("{} {} {} {:d}", number, progress.rank, progress.called, progress.in_storage);
 }
 std::optional<MachineMonitor::Progress> read_progress(const std::string& heartbeat) {
   std::istringstream text(heartbeat);
   uint64_t number = 0;
   MachineMonitor::Progress progress{};
-  return text >> number >> progress.rank >> progress.called ? std::optional(progress) : std::nullopt;
+  return text >> number >> progress.rank >> progress.called >> progress.in_storage ? std::optional(progress) : std::nullopt;
 }
 
 }  // namespace
@@ -97,6 +97,18 @@ std::optional<std::string> MachineMonitor::late_rank(uint32_t number) const {
     }
   }
   return std::nullopt;
+}
+
+bool MachineMonitor::awaits_storage(uint32_t number) const {
+  const std::lock_guard lock(state_->mutex);
+  int64_t late = 0, in_storage = 0;
+  for (const auto& machine : state_->machines) {
+    const auto progress = read_progress(machine.heartbeat);
+    const bool is_late = machine.finished() || (progress && static_cast<int32_t>(number - progress->called) > 0);
+    late += is_late;
+    in_storage += is_late && progress && progress->in_storage;
+  }
+  return late > 0 && in_storage == late;
 }
 
 uint64_t MachineMonitor::answers() const {

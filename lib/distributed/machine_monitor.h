@@ -26,6 +26,7 @@ class MachineMonitor {
   struct Progress {
     int64_t rank;
     uint32_t called;
+    bool in_storage;  ///< it reads or writes files
   };
   struct Options {
     c10::intrusive_ptr<c10d::Store> store;  ///< used by nobody else
@@ -50,6 +51,8 @@ class MachineMonitor {
   /// A message about a rank of another machine that has not called the collective of this number when its machine's last
   /// heartbeat was sent, or has left the run.
   std::optional<std::string> late_rank(uint32_t number) const;
+  /// Whether all ranks that late_rank() would name read or write files; false if there is none.
+  bool awaits_storage(uint32_t number) const;
   /// How often the store has answered.
   uint64_t answers() const;
   std::string store_owner() const;  ///< "rank 0 at node1:29400, which keeps the store,"

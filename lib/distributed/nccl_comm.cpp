@@ -109,6 +109,8 @@ class NcclComm final : public Comm {
   std::string transport() const override { return copies_ ? "copy engines" : fmt::format("NCCL's kernels ({})", no_copies_); }
   void set_step(int64_t step) override { status_->watchdog().set_step(step); }
   void tell_failure() override { status_->watchdog().tell_failure(); }
+  void begin_storage() override { status_->own().storage_scopes++; }
+  void end_storage() override { status_->own().storage_scopes--; }
   CommTimes take_times() override {
     const std::lock_guard lock(times_mutex_);
     return std::exchange(times_, {});

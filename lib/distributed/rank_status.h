@@ -45,6 +45,7 @@ struct RankStatus {
   std::atomic<uint32_t> called, done;         ///< collectives that the rank has entered, and that have ended on it
   std::atomic<uint32_t> barriers;             ///< barriers that its main thread has reached
   std::atomic<uint32_t> background_barriers;  ///< barriers that its checkpoint thread has reached
+  std::atomic<int32_t> storage_scopes;        ///< > 0: its main thread reads or writes files
   std::atomic<bool> finished;                 ///< it has ended well and takes part in nothing any more
 
   /// Stores a call, in place of the one kCalls before it.

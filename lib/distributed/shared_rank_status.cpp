@@ -44,9 +44,12 @@ std::optional<MachineMonitor::Progress> heartbeat(std::span<RankStatus> rows, co
   const auto first =
       std::ranges::find_if(rows, [&](const RankStatus& row) { return &row == &own || (!row.finished && !row.is_stopped()); });
   if (&*first != &own) return std::nullopt;
-  MachineMonitor::Progress slowest{own.rank, own.called};
+  MachineMonitor::Progress slowest{own.rank, own.called, own.storage_scopes > 0};
   for (const RankStatus& row : rows) {
-    if (const uint32_t called = row.called; static_cast<int32_t>(called - slowest.called) < 0) slowest = {row.rank, called};
+    const MachineMonitor::Progress progress{row.rank, row.called, row.storage_scopes > 0};
+    const auto ahead = static_cast<int32_t>(progress.called - slowest.called);
+    // Of several, one without an excuse: the others may wait longer for the rest.
+    if (ahead < 0 || (ahead == 0 && slowest.in_storage && !progress.in_storage)) slowest = progress;
   }
   return slowest;
 }
@@ -72,7 +75,8 @@ SharedRankStatus::SharedRankStatus(const CommOptions& options, Rendezvous& rende
   if (num_machines_ > 1) start_monitor(options, rendezvous, machines);
   own().heartbeat = now_ns();  // connecting may have taken long
   rendezvous.barrier("mapped");
-  watchdog_.emplace(table(), rows(), local_rank_, Timeouts{options.start_timeout_s, options.timeout_s},
+  watchdog_.emplace(table(), rows(), local_rank_,
+                    Timeouts{options.start_timeout_s, options.timeout_s, options.storage_timeout_s},
                     monitor_ ? &*monitor_ : nullptr);
 }
 

@@ -148,14 +148,17 @@ void Watchdog::check_timeout(double passed_s) {
   if (own_.called + 1 == next) return;
   if (next != waiting_for_) {
     waiting_for_ = next;
-    waited_s_ = 0;
+    waited_s_ = waited_for_storage_s_ = 0;
   }
-  waited_s_ += passed_s;
-  if (waited_s_ <= timeout_s()) return;
-  const auto after = fmt::format("within {:g} s ({})", timeout_s(), timeout_key());
+  const bool storage = started_ && awaits_storage(next);
+  double& waited_s = storage ? waited_for_storage_s_ : waited_s_;
+  const double limit_s = storage ? timeouts_.storage_s : timeout_s();
+  waited_s += passed_s;
+  if (waited_s <= limit_s) return;
+  const auto after = fmt::format("within {:g} s ({})", limit_s, storage ? "checkpoint.timeout_s" : timeout_key());
   if (const auto late = late_rank(next)) end(fmt::format("{} {}", *late, after));
   if (monitor_ == nullptr) end(fmt::format("all ranks have called the same collective, and it did not end {}", after));
-  if (waited_s_ > timeout_s() + kGrace_s) end(fmt::format("{} {}", why_other_machines_are_late(next), after));
+  if (waited_s > limit_s + kGrace_s) end(fmt::format("{} {}", why_other_machines_are_late(next), after));
 }
 
 std::optional<std::string> Watchdog::late_rank(uint32_t number) const {
@@ -168,9 +171,21 @@ std::optional<std::string> Watchdog::late_rank(uint32_t number) const {
   }
   for (const auto& [peer, pidfd] : peers_) {
     if (static_cast<int32_t>(number - peer->called) > 0)
-      return fmt::format("rank {} lives but has not called the collective that the others wait in", peer->rank.load());
+      return fmt::format("rank {} {} has not called the collective that the others wait in", peer->rank.load(),
+                         peer->storage_scopes > 0 ? "reads or writes files and" : "lives but");
   }
   return std::nullopt;
+}
+
+bool Watchdog::awaits_storage(uint32_t number) const {
+  bool any_late = false;
+  for (const auto& [peer, pidfd] : peers_) {
+    if (static_cast<int32_t>(number - peer->called) <= 0) continue;
+    if (peer->storage_scopes == 0 || peer->is_stopped()) return false;
+    any_late = true;
+  }
+  if (monitor_ == nullptr) return any_late;
+  return monitor_->late_rank(number) ? monitor_->awaits_storage(number) : any_late;
 }
 
 std::string Watchdog::why_other_machines_are_late(uint32_t number) const {

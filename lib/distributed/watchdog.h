@@ -13,9 +13,10 @@
 
 namespace scatterlm {
 
-/// Seconds that a rank waits in one collective: until all ranks are connected, and from then on.
+/// Seconds that a rank waits in one collective: until all ranks are connected, from then on, and for ranks that read or write
+/// files.
 struct Timeouts {
-  double start_s, step_s;
+  double start_s, step_s, storage_s;
 };
 
 /// A thread that calls neither LibTorch nor CUDA. It writes this rank's heartbeat, and looks whether the other ranks of the
@@ -62,6 +63,8 @@ class Watchdog {
   void check_other_machines(double passed_s);
   void check_timeout(double passed_s);
   std::optional<std::string> late_rank(uint32_t number) const;
+  /// Whether all ranks that are late for this collective run and read or write files; false if there is none.
+  bool awaits_storage(uint32_t number) const;
   std::string why_other_machines_are_late(uint32_t number) const;
   std::string difference(const RankStatus& peer, uint32_t number) const;
   /// The first rank of the machine to call it prints the reason; all end.
@@ -75,9 +78,10 @@ class Watchdog {
   Timeouts timeouts_;
   MachineMonitor* monitor_;
   std::atomic<bool> started_ = false;
-  std::vector<Peer> peers_;   ///< the other ranks of the machine
-  uint32_t waiting_for_ = 0;  ///< number of the collective that the timeout runs for: the first that is not done
-  double waited_s_ = 0;       ///< counted in own ticks, so that a process that was paused does not blame the others
+  std::vector<Peer> peers_;          ///< the other ranks of the machine
+  uint32_t waiting_for_ = 0;         ///< number of the collective that the timeout runs for: the first that is not done
+  double waited_s_ = 0;              ///< counted in own ticks, so that a process that was paused does not blame the others
+  double waited_for_storage_s_ = 0;  ///< likewise, while awaits_storage(); waited_s_ stands still then
   uint64_t store_answers_ = 0;
   double store_silent_s_ = 0;  ///< since the store's last answer, counted likewise
   std::atomic<bool> stop_ = false;
