@@ -30,7 +30,7 @@ void inspect_checkpoint(const std::string& path) {
   const auto state = parse_json(read_file(path + "/state.json"), path + "/state.json");
   std::cout << fmt::format("{}\n", path);
   std::cout << fmt::format("step    {}\n", manifest.step);
-  std::cout << fmt::format("tokens  {}\n", state.value("tokens", int64_t{0}));
+  std::cout << fmt::format("tokens  {}\n", JsonFields{state, path + "/state.json"}.count("tokens"));
   std::cout << fmt::format("ranks   {}\n", manifest.world);
   std::cout << fmt::format("config  {}/config.yaml\n\n", path);
   size_t widest = 6;

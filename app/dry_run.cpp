@@ -26,7 +26,6 @@ void dry_run(const DryRun& run, const std::function<void(const char*, const std:
   phase("memory", describe(memory, config.parallel, world.size));
   phase("steps", describe_steps(config.train));
   if (checkpoint) check_resumable(*checkpoint, config, loader);
-  check_same_start(checkpoint ? checkpoint->contents().step : 0, setup.device, comm);
   if (checkpoint) phase("resume", checkpoint->path());
   if (const auto too_large = explain_too_large(memory, setup.device, world.local_size)) log_warning(*too_large);
 }

@@ -50,8 +50,6 @@ ExitCode run_train(const TrainOptions& options) {
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
   phase("data", loader.describe());
 
-  std::optional<RunLock> lock;  // before the ranks meet, so that all see what an earlier run has left
-  if (leads && !options.dry_run) lock.emplace(run_dir);
   std::string identity;
   if (world.size > 1) {
     identity =
@@ -62,7 +60,13 @@ ExitCode run_train(const TrainOptions& options) {
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   if (const auto warning = rounding_warning(config.model, plan.per_pass * length)) log_warning(*warning);
-  const auto checkpoint = checkpoint_to_resume(run_dir, options.resume, world.restart > 0);
+  std::optional<RunLock> lock;
+  if (leads && !options.dry_run) {
+    const StorageScope storage(*comm);  // the other ranks wait in checkpoint_to_resume()
+    lock.emplace(run_dir, config.checkpoint.lock_timeout_s, stop);
+  }
+  const auto checkpoint =
+      checkpoint_to_resume({run_dir, options.resume, world.restart > 0, options.dry_run}, *comm, setup.device);
   if (options.dry_run) {
     dry_run({config, setup, world, *comm, loader, checkpoint}, phase);
     if (leads) require_printed();
@@ -82,10 +86,12 @@ ExitCode run_train(const TrainOptions& options) {
   }
   std::optional<Report> report;
   if (leads) {
+    const StorageScope storage(*comm);
     report.emplace(run_dir, config, setup, state.steps);
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  return train(state, {run_dir, stop, validation ? &*validation : nullptr, report ? &*report : nullptr});
+  return train(state,
+               {run_dir, stop, validation ? &*validation : nullptr, report ? &*report : nullptr, lock ? &*lock : nullptr});
 }
 
 std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) {

@@ -160,6 +160,7 @@ struct CheckpointConfig {
   int64_t keep_every = 0;
   bool async = false;
   double timeout_s = 1800;
+  double lock_timeout_s = 120;
 
   bool operator==(const CheckpointConfig&) const = default;
 
@@ -170,6 +171,8 @@ struct CheckpointConfig {
     v.key("keep_every", keep_every, "also keep those whose step is a multiple of this; 0 = none", Range{0, 1e12});
     v.key("async", async, "write asynchronously, from a copy of weights and optimiser state in host memory");
     v.key("timeout_s", timeout_s, "end the run when ranks wait this long for one that reads or writes files", Range{0.1, 1e6});
+    v.key("lock_timeout_s", lock_timeout_s, "wait this long for another process that trains in the run's folder",
+          Range{0, 1e6});
   }
 };
 

@@ -2,13 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <cerrno>
 #include <charconv>
 
 #include "lib/io/json.h"
 #include "lib/io/manifest.h"
 #include "lib/io/safetensors.h"
-#include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
 
 namespace scatterlm {
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step_", kUnfinished = ".tmp_";
+constexpr std::string_view kPrefix = "step_", kUnfinished = ".tmp_", kReplaced = "_replaced";
 
 /// The step of a folder name that checkpoint_path gives.
 std::optional<int64_t> step_of(const std::string& name) {
@@ -26,6 +27,22 @@ std::optional<int64_t> step_of(const std::string& name) {
   const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
   if (error != std::errc() || stop != end || step < 0) return std::nullopt;
   return fs::path(checkpoint_path("", step)).filename() == name ? std::optional(step) : std::nullopt;
+}
+
+/// The step of a folder that rename_folder has taken out of the way for its successor.
+std::optional<int64_t> replaced_step(const std::string& name) {
+  if (!name.starts_with(kUnfinished) || !name.ends_with(kReplaced)) return std::nullopt;
+  return step_of(name.substr(kUnfinished.size(), name.size() - kUnfinished.size() - kReplaced.size()));
+}
+
+/// Of the entries of a folder; none where there is no folder.
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  if (error && error.value() != ENOENT && error.value() != ENOTDIR) fail_file(folder, "open", error.value());
+  return names;
 }
 
 /// A name that can be removed at once: whoever looks meanwhile sees no half checkpoint.
@@ -45,9 +62,8 @@ std::string checkpoint_path(const std::string& run_dir, int64_t step) {
 
 std::vector<int64_t> list_checkpoints(const std::string& run_dir) {
   std::vector<int64_t> steps;
-  std::error_code error;  // no folder: no checkpoints
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory()) steps.push_back(*step);
+  for (const auto& name : names_in(run_dir)) {
+    if (const auto step = step_of(name); step && is_folder(run_dir + "/" + name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;
@@ -55,7 +71,7 @@ std::vector<int64_t> list_checkpoints(const std::string& run_dir) {
 
 std::vector<std::string> find_checkpoints(const std::string& name) {
   const std::string path = name.substr(0, name.find_last_not_of('/') + 1);  // a shell completes a folder with a slash
-  if (fs::exists(path + "/manifest.json")) return {path};
+  if (path_exists(path + "/manifest.json")) return {path};
   std::vector<std::string> paths;
   for (const int64_t step : list_checkpoints(path)) paths.push_back(checkpoint_path(path, step));
   if (paths.empty())
@@ -63,18 +79,40 @@ std::vector<std::string> find_checkpoints(const std::string& name) {
   return paths;
 }
 
-void prune_checkpoints(const std::string& run_dir, int64_t keep_last, int64_t keep_every) {
-  const auto steps = list_checkpoints(run_dir);
+void prune_checkpoints(const std::string& run_dir, int64_t step, int64_t keep_last, int64_t keep_every) {
+  auto steps = list_checkpoints(run_dir);
+  std::erase_if(steps, [step](int64_t other) { return other > step; });
   for (int64_t i = 0; i + keep_last < static_cast<int64_t>(steps.size()); ++i) {
     if (keep_every > 0 && steps[i] % keep_every == 0) continue;
     remove_folder(checkpoint_path(run_dir, steps[i]));
   }
-  std::vector<fs::path> unfinished;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir, error)) {
-    if (entry.path().filename().string().starts_with(kUnfinished)) unfinished.push_back(entry.path());
+  remove_unfinished(run_dir);
+}
+
+void remove_unfinished(const std::string& run_dir) {
+  for (const auto& name : names_in(run_dir)) {
+    if (!name.starts_with(kUnfinished)) continue;
+    const fs::path path = fs::path(run_dir) / name;
+    std::error_code error;
+    const auto replaced = replaced_step(name);
+    if (replaced && !path_exists(checkpoint_path(run_dir, *replaced))) {
+      fs::rename(path, checkpoint_path(run_dir, *replaced), error);
+    } else {
+      fs::remove_all(path, error);
+    }
+    if (error) log_warning(fmt::format("{}: cannot remove: {}", path.string(), error.message()));
   }
-  for (const auto& path : unfinished) fs::remove_all(path, error);
+}
+
+std::string set_checkpoint_aside(const std::string& path) {
+  const fs::path from(path);
+  const std::string first = (from.parent_path() / ("rejected_" + from.filename().string())).string();
+  std::string to = first;
+  std::error_code error;
+  for (int i = 2; fs::exists(fs::symlink_status(to, error)); ++i) to = fmt::format("{}_{}", first, i);
+  fs::rename(from, to, error);
+  if (error) fail_file(path, "rename to " + to, error.value());
+  return to;
 }
 
 struct CheckpointReader::State {
@@ -83,13 +121,25 @@ struct CheckpointReader::State {
   CheckpointContents contents;
   std::map<std::string, SafetensorsFile> files;
   std::map<std::string, Logical> tensors;
+  uint64_t verified_bytes = 0;
 
-  explicit State(const std::string& folder) : path(folder), manifest(read_manifest(folder)) {
+  State(const std::string& folder, const VerifyShare& share) : path(folder), manifest(read_manifest(folder)) {
+    std::error_code error;
+    const auto named = step_of(fs::canonical(path, error).filename().string());
+    if (named && *named != manifest.step) {
+      fail_user("{}: holds step {}, as its manifest.json says; rename the folder to {}", path, manifest.step,
+                fs::path(checkpoint_path("", manifest.step)).filename().string());
+    }
     std::map<std::string, std::string> texts;
+    int64_t turn = 0;  // of the files of tensors
     for (const auto& file : manifest.files) {
       const std::string file_path = path + "/" + file.name;
-      check_file(path, file);
-      if (file.name.ends_with(".safetensors")) {
+      const bool is_tensors = file.name.ends_with(".safetensors");
+      if (!is_tensors || turn++ % share.world == share.rank) {
+        check_file(path, file);
+        verified_bytes += file.bytes;
+      }
+      if (is_tensors) {
         files.emplace(file.name, SafetensorsFile(file_path));
       } else {
         texts.emplace(file.name, read_file(file_path));
@@ -119,12 +169,14 @@ struct CheckpointReader::State {
   }
 };
 
-CheckpointReader::CheckpointReader(const std::string& path) : state_(std::make_unique<State>(path)) {}
+CheckpointReader::CheckpointReader(const std::string& path, const VerifyShare& share)
+    : state_(std::make_unique<State>(path, share)) {}
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 
 const std::string& CheckpointReader::path() const { return state_->path; }
 const CheckpointContents& CheckpointReader::contents() const { return state_->contents; }
+uint64_t CheckpointReader::verified_bytes() const { return state_->verified_bytes; }
 const std::map<std::string, CheckpointReader::Logical>& CheckpointReader::tensors() const { return state_->tensors; }
 
 at::Tensor CheckpointReader::read(const std::string& name, int64_t begin, int64_t end) const {
@@ -158,22 +210,6 @@ std::optional<std::string> verify_checkpoint(const std::string& path) {
   } catch (const Error& error) {
     return error.what();
   }
-}
-
-std::optional<CheckpointReader> open_latest_checkpoint(const std::string& run_dir) {
-  const auto steps = list_checkpoints(run_dir);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    try {
-      return CheckpointReader(checkpoint_path(run_dir, *step));
-    } catch (const Error& error) {
-      log_warning(fmt::format("{}; going back to the checkpoint before it", error.what()));
-    }
-  }
-  if (!steps.empty()) {
-    fail_user("{}: none of its {} checkpoints can be read (see above); restore one, or start again in another --run-dir",
-              run_dir, steps.size());
-  }
-  return std::nullopt;
 }
 
 }  // namespace scatterlm

@@ -36,17 +36,26 @@ struct RankInfo {
 };
 
 /// Every rank calls this with its own slices; together they hold each element once. The state and configuration of rank 0
-/// count. A checkpoint of the same step is replaced. Returns the path. A failure (full disk) throws on the ranks that saw it
-/// and on rank 0, which removes the unfinished folder; earlier checkpoints stay as they are. Calls barrier three times, also
-/// after a failure.
+/// count. The run folder must exist: one that was renamed meanwhile is not made again. A checkpoint of the same step is
+/// replaced. Returns the path. A failure (full disk) throws on the ranks that saw it and on rank 0, which removes the
+/// unfinished folder; earlier checkpoints stay as they are. Calls barrier three times, also after a failure.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
                             const std::vector<TensorSlice>& slices, const RankInfo& ranks = {});
 
-/// Removes what neither keep_last (newest) nor keep_every (multiples; 0 = none) keeps, and unfinished folders. One rank calls
+/// Removes what neither keep_last (newest, `step` among them) nor keep_every (multiples; 0 = none) keeps of the checkpoints up
+/// to `step`, which was just saved, and unfinished folders. Later steps stay: this run knows nothing of them. One rank calls
 /// it, while none saves.
-void prune_checkpoints(const std::string& run_dir, int64_t keep_last, int64_t keep_every);
+void prune_checkpoints(const std::string& run_dir, int64_t step, int64_t keep_last, int64_t keep_every);
 
-/// Steps that have a folder, ascending.
+/// Removes what a save that was cut off has left. A checkpoint that it was about to replace gets its name back. One process
+/// calls it, while none saves.
+void remove_unfinished(const std::string& run_dir);
+
+/// Renames a checkpoint that cannot be read to rejected_step_N (or rejected_step_N_2, ...), which nothing lists, resumes from
+/// or prunes. Returns the new path. Throws Error if that fails.
+std::string set_checkpoint_aside(const std::string& path);
+
+/// Steps that have a folder, ascending; none without a run folder. Throws Error if it cannot be read.
 std::vector<int64_t> list_checkpoints(const std::string& run_dir);
 std::string checkpoint_path(const std::string& run_dir, int64_t step);
 
@@ -57,16 +66,23 @@ std::vector<std::string> find_checkpoints(const std::string& path);
 /// First problem found (file, what), or nothing. Hashes every byte of every file.
 std::optional<std::string> verify_checkpoint(const std::string& path);
 
+/// The files of tensors that one of several ranks verifies, so that together they read each of them once.
+struct VerifyShare {
+  int64_t rank = 0, world = 1;
+};
+
 /// A verified checkpoint, read on demand.
 class CheckpointReader {
  public:
-  /// Verifies first (reads every byte); throws Error naming the file and the way out.
-  explicit CheckpointReader(const std::string& path);
+  /// Verifies first: hashes every byte of the files of its share, and of configuration and state always. Throws Error naming
+  /// the file and the way out.
+  explicit CheckpointReader(const std::string& path, const VerifyShare& share = {});
   ~CheckpointReader();
   CheckpointReader(CheckpointReader&&) noexcept;
 
   const std::string& path() const;
   const CheckpointContents& contents() const;
+  uint64_t verified_bytes() const;  ///< hashed by the constructor, without the manifest
   /// Logical tensors: name -> shape and dtype.
   struct Logical {
     std::vector<int64_t> shape;
@@ -81,9 +97,5 @@ class CheckpointReader {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Newest checkpoint of a run that verifies; warns about each newer one that does not. Nothing if the run has none at all;
-/// throws if it has some but none verifies.
-std::optional<CheckpointReader> open_latest_checkpoint(const std::string& run_dir);
 
 }  // namespace scatterlm

@@ -7,15 +7,14 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 
 #include "lib/io/checkpoint.h"
 #include "lib/io/json.h"
 #include "lib/io/manifest.h"
 #include "lib/io/safetensors.h"
-#include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 
 namespace scatterlm {
 namespace {
@@ -29,8 +28,8 @@ struct UnfinishedFolder {
   explicit UnfinishedFolder(std::string folder) : path(std::move(folder)) {
     std::error_code error;
     fs::remove_all(path, error);
-    if (!error) fs::create_directories(path, error);
-    if (error) fail("{}: cannot create: {}", path, error.message());
+    if (!error) fs::create_directory(path, error);
+    if (error) fail_file(path, "create", error.value());
   }
   ~UnfinishedFolder() {
     std::error_code ignored;
@@ -81,16 +80,19 @@ void rename_folder(const std::string& from, const std::string& to) {
       return;
     }
   }
-  fail("{}: cannot write: {}", to, std::strerror(errno));
+  fail_file(to, "write", errno);
 }
 
 void commit(const UnfinishedFolder& folder, const std::string& path, const CheckpointContents& contents, int64_t world) {
   Manifest manifest{contents.step, world, {}, {}};
   for (int64_t rank = 0; rank < world; ++rank) {
     const std::string note = rank_note(folder.path, rank);
-    if (!fs::exists(note)) fail("{}: not saved: rank {} has not written its part", path, rank);
+    // That rank says why; only it knows whether training can go on.
+    if (!path_exists(note)) throw StorageError(fmt::format("{}: not saved: rank {} has not written its part", path, rank));
     merge_manifest(manifest, parse_manifest(read_file(note), note), note);
-    fs::remove(note);
+    std::error_code error;
+    fs::remove(note, error);
+    if (error) fail_file(note, "remove", error.value());
   }
   check_slices(manifest, path);
   const auto add = [&](const std::string& name, const std::string& text) {

@@ -1,5 +1,6 @@
 #include "lib/io/json.h"
 
+#include <limits>
 #include <set>
 
 #include "lib/util/error.h"
@@ -29,6 +30,34 @@ json parse_json(std::string_view text, const std::string& where) {
   } catch (const json::exception&) {  // a number beyond double
     fail_user("{}: not valid JSON (a number is out of range)", where);
   }
+}
+
+const json& JsonFields::field(const char* key) const {
+  const auto found = object.find(key);  // end() when it is no object
+  if (found == object.end()) fail_user("{}: '{}' is missing", where, key);
+  return *found;
+}
+const json& JsonFields::list(const char* key) const {
+  if (!field(key).is_array()) fail_user("{}: '{}' is not a list", where, key);
+  return field(key);
+}
+int64_t JsonFields::count(const char* key) const { return as_count(field(key), key); }
+double JsonFields::number(const char* key) const { return as_number(field(key), key); }
+std::string JsonFields::text(const char* key) const {
+  if (!field(key).is_string()) fail_user("{}: '{}' is not a string", where, key);
+  return field(key).get<std::string>();
+}
+
+int64_t JsonFields::as_count(const json& value, const char* key) const {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  const bool fits =
+      value.is_number_unsigned() ? value.get<uint64_t>() <= kMost : value.is_number_integer() && value.get<int64_t>() >= 0;
+  if (!fits) fail_user("{}: '{}' is not a count", where, key);
+  return value.get<int64_t>();
+}
+double JsonFields::as_number(const json& value, const char* key) const {
+  if (!value.is_number()) fail_user("{}: '{}' is not a number", where, key);
+  return value.get<double>();
 }
 
 std::string quote(const std::string& name) { return json(name).dump(-1, ' ', true, json::error_handler_t::replace); }

@@ -1,6 +1,6 @@
 #include "lib/io/manifest.h"
 
-#include <limits>
+#include <algorithm>
 #include <set>
 
 #include "lib/io/json.h"
@@ -16,55 +16,36 @@ using nlohmann::json;
 
 constexpr int64_t kFormat = 1;
 
-/// Reads the fields of one JSON object; `where` names it in messages.
-struct Fields {
-  const json& object;
-  std::string where;
-
-  const json& field(const char* key) const {
-    const auto found = object.find(key);  // end() when it is no object
-    if (found == object.end()) fail_user("{}: '{}' is missing", where, key);
-    return *found;
-  }
-  const json& list(const char* key) const {
-    if (!field(key).is_array()) fail_user("{}: '{}' is not a list", where, key);
-    return field(key);
-  }
-  int64_t count(const char* key) const { return as_count(field(key), key); }
-  int64_t as_count(const json& value, const char* key) const {
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
-      fail_user("{}: '{}' is not a count", where, key);
-    }
-    return value.get<int64_t>();
-  }
-  std::string text(const char* key) const {
-    if (!field(key).is_string()) fail_user("{}: '{}' is not a string", where, key);
-    return field(key).get<std::string>();
-  }
-};
-
 /// Nothing that leaves the folder, hides in it or cannot be typed.
 bool is_plain_file_name(const std::string& name) {
   constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   return !name.empty() && name[0] != '.' && name.find_first_not_of(kAllowed) == name.npos;
 }
 
+bool is_hash(const std::string& text) { return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos; }
+
+/// Printable ASCII without spaces: nothing that moves the cursor of a terminal.
+bool is_plain_tensor_name(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) { return c > ' ' && c < '\x7f'; });
+}
+
 Manifest::File parse_file(const json& value, const std::string& where) {
-  const Fields fields{value, where};
+  const JsonFields fields{value, where};
   const Manifest::File file{fields.text("name"), static_cast<uint64_t>(fields.count("bytes")), fields.text("xxh3")};
   if (!is_plain_file_name(file.name)) fail_user("{}: {} is not a file name that a checkpoint has", where, quote(file.name));
+  if (!is_hash(file.xxh3)) fail_user("{}: file {}: {} is not a hash", where, file.name, quote(file.xxh3));
   return file;
 }
 
 Manifest::Tensor parse_tensor(const json& value, const std::string& where) {
-  const Fields fields{value, where};
+  const JsonFields fields{value, where};
   const auto dtype = parse_safetensors_dtype(fields.text("dtype"));
   if (!dtype) fail_user("{}: dtype {} is not supported", where, quote(fields.text("dtype")));
   Manifest::Tensor tensor{*dtype, {}, {}};
   for (const json& size : fields.list("shape")) tensor.shape.push_back(fields.as_count(size, "shape"));
   if (!checked_numel(tensor.shape, tensor.dtype)) fail_user("{}: shape is too large", where);
   for (const json& item : fields.list("slices")) {
-    const Fields slice{item, where};
+    const JsonFields slice{item, where};
     tensor.slices.push_back({slice.text("file"), slice.count("begin"), slice.count("end")});
   }
   return tensor;
@@ -101,7 +82,7 @@ std::string dump_manifest(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   const json value = parse_json(text, where);
-  const Fields fields{value, where};
+  const JsonFields fields{value, where};
   if (const int64_t format = fields.count("format"); format != kFormat) {
     fail_user("{}: format {} is not known, this program reads format {}", where, format, kFormat);
   }
@@ -115,6 +96,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   const json& tensors = fields.field("tensors");
   if (!tensors.is_object()) fail_user("{}: 'tensors' is not an object", where);
   for (const auto& [name, tensor] : tensors.items()) {
+    if (!is_plain_tensor_name(name)) fail_user("{}: {} is not a tensor name that a checkpoint has", where, quote(name));
     manifest.tensors.emplace(name, parse_tensor(tensor, fmt::format("{}: tensor {}", where, quote(name))));
   }
   return manifest;

@@ -7,7 +7,7 @@
 
 #include <cstdio>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/text.h"
 
@@ -18,17 +18,33 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
+/// Reports failing storage in place of throwing it.
+template <class F>
+void tolerate(F work) {
+  try {
+    work();
+  } catch (const StorageError& error) {
+    log_error(fmt::format("{}; training goes on without this checkpoint", error.what()));
+  }
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string run_dir, TrainingState& state) : run_dir_(std::move(run_dir)), state_(state) {}
 
-void CheckpointWriter::save() {
+void CheckpointWriter::save(bool last) {
   const auto start = Clock::now();
-  finish();
+  tolerate([&] { finish(); });
+  const auto save_now = [&] {
+    const StorageScope storage(state_.comm);
+    save_training(run_dir_, state_);
+  };
   if (state_.config.checkpoint.async) {
     begin();
+  } else if (last) {
+    save_now();
   } else {
-    save_training(run_dir_, state_);
+    tolerate(save_now);
   }
   stall_ms_ += ms_since(start);
 }
@@ -86,12 +102,26 @@ std::shared_ptr<c10::Event> CheckpointWriter::copy_to_host(std::vector<TensorSli
   return copied;
 }
 
+void CheckpointWriter::take_result() {
+  if (!written_.valid() || written_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+  try {
+    written_.get();
+  } catch (const StorageError&) {
+    failure_ = std::current_exception();
+  }
+}
+
+void CheckpointWriter::throw_failure() {
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
 void CheckpointWriter::check() {
-  if (written_.valid() && written_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) written_.get();
+  take_result();
+  tolerate([&] { throw_failure(); });
 }
 
 CheckpointWriter::Progress CheckpointWriter::progress() {
-  check();
+  take_result();
   const bool pending = written_.valid(), busy = pending && busy_;
   auto votes = at::tensor({static_cast<int64_t>(pending), static_cast<int64_t>(busy)}).to(state_.model.device());
   state_.comm.all_reduce(votes);
@@ -105,16 +135,17 @@ void CheckpointWriter::finish() {
   auto in_time = Clock::now();  // when this rank last was no later than the others
   for (auto now = progress(); !now.all_done; now = progress()) {
     if (!now.late) in_time = Clock::now();
-    if (ms_since(in_time) > 1000 * state_.config.parallel.timeout_s) give_up();
+    if (ms_since(in_time) > 1000 * state_.config.checkpoint.timeout_s) give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   under_way_ = false;
+  throw_failure();
 }
 
 void CheckpointWriter::give_up() {
   log_error(fmt::format(
-      "rank {} has not written its part of {} within {:g} s after another rank (parallel.timeout_s): is its disk out of reach?",
-      state_.comm.rank(), checkpoint_path(run_dir_, step_), state_.config.parallel.timeout_s));
+      "rank {} has not written its part of {} within {:g} s after another rank (checkpoint.timeout_s): is its disk out of reach?",
+      state_.comm.rank(), checkpoint_path(run_dir_, step_), state_.config.checkpoint.timeout_s));
   state_.comm.tell_failure();
   std::fflush(nullptr);
   _exit(kExitFailure);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <future>
 #include <memory>
 #include <string>
@@ -19,12 +20,13 @@ class CheckpointWriter {
  public:
   CheckpointWriter(std::string run_dir, TrainingState& state);
 
-  /// Saves the present state, after what was begun before. All ranks call it, as they do finish().
-  void save();
-  /// Once a step: throws what has gone wrong in this rank's thread.
+  /// Saves the present state, after what was begun before. All ranks call it, as they do finish(). Failing storage, such as a
+  /// full disk, is reported, and training goes on: the next save may succeed. For the `last` save it is thrown.
+  void save(bool last);
+  /// Once a step: throws what has gone wrong in this rank's thread; failing storage is reported.
   void check();
-  /// Returns when what was begun is on disk. Ends the process on a rank that others have waited for longer than
-  /// parallel.timeout_s.
+  /// Returns when what was begun is on disk, and throws if it is not. Ends the process on a rank that others have waited for
+  /// longer than checkpoint.timeout_s.
   void finish();
 
   /// How long training stood still for saving since the last call.
@@ -32,6 +34,9 @@ class CheckpointWriter {
 
  private:
   void begin();
+  /// Takes what has become of the thread: failing storage into failure_, anything else is thrown.
+  void take_result();
+  void throw_failure();
   /// Copies of the slices in host memory, complete when the event is over; no event: complete.
   std::shared_ptr<c10::Event> copy_to_host(std::vector<TensorSlice>& slices);
   struct Progress {
@@ -50,6 +55,7 @@ class CheckpointWriter {
   std::atomic<bool> busy_ = false;  ///< the thread does not wait for those of other ranks
   double stall_ms_ = 0;
   std::future<void> written_;
+  std::exception_ptr failure_;  ///< of the storage, not yet reported
   std::jthread writer_;
 };
 

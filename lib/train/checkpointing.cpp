@@ -4,14 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
 #include "lib/train/data_files.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
-#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -127,7 +125,7 @@ TrainingSnapshot training_snapshot(const TrainingState& state) {
 std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
                            const RankInfo& ranks) {
   const auto path = save_checkpoint(run_dir, snapshot.contents, snapshot.slices, ranks);
-  if (ranks.rank == 0) prune_checkpoints(run_dir, config.keep_last, config.keep_every);
+  if (ranks.rank == 0) prune_checkpoints(run_dir, snapshot.contents.step, config.keep_last, config.keep_every);
   return path;
 }
 
@@ -141,6 +139,7 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
   check_same_model(reader, state.config);
   check_same_tensors(reader, state.model);
   check_same_data(reader, state.loader.fingerprint(), state.config.data.allow_change);
+  std::optional<StorageScope> storage(state.comm);
   for (const auto& shard : state.optimizer->shards()) {
     for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
       if (!reader.tensors().count(name)) {
@@ -150,9 +149,10 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
       values.copy_(reader.read(name, first, first + values.numel()));
     });
   }
+  storage.reset();
   state.optimizer->publish();
   load_router_biases(reader, state.model);
-  state.load_counters(reader.contents().state);
+  state.load_counters(reader.contents().state, reader.contents().step, reader.path() + "/state.json");
 }
 
 void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state) {
@@ -161,22 +161,12 @@ void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingS
   } else {
     state.optimizer->initialise(state.config.train.seed);
   }
-  check_same_start(state.steps, state.model.device(), state.comm);
 }
 
 void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader) {
   check_same_model(reader, config);
   check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat)));
   check_same_data(reader, loader.fingerprint(), config.data.allow_change);
-}
-
-void check_same_start(int64_t step, at::Device device, Comm& comm) {
-  auto first = at::full({1}, step, at::device(device).dtype(at::kLong));
-  comm.broadcast(first);
-  if (const auto first_step = first.item<int64_t>(); first_step != step) {
-    fail_user("rank {} found its newest checkpoint at step {}, rank 0 at step {}; run.dir must be one folder for all ranks",
-              comm.rank(), step, first_step);
-  }
 }
 
 void load_weights(const CheckpointReader& reader, nn::Model& model) {
@@ -191,14 +181,6 @@ void load_weights(const CheckpointReader& reader, nn::Model& model) {
 
 Config checkpoint_config(const CheckpointReader& reader) {
   return parse_config(reader.contents().config_yaml, reader.path() + "/config.yaml");
-}
-
-CheckpointReader open_checkpoint(const std::string& path) {
-  if (std::filesystem::exists(std::filesystem::path(path) / "manifest.json")) return CheckpointReader(path);
-  if (!std::filesystem::is_directory(path))
-    fail_user("{}: no such run or checkpoint folder{}", path, explain_missing_path(path));
-  if (auto reader = open_latest_checkpoint(path)) return std::move(*reader);
-  fail_user("{}: holds no checkpoint; train first: scatterlm train CONFIG", path);
 }
 
 }  // namespace scatterlm

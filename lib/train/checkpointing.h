@@ -30,22 +30,16 @@ std::string save_training(const std::string& run_dir, const TrainingState& state
 /// the files of data.train are.
 void resume_training(const CheckpointReader& reader, TrainingState& state);
 
-/// Where every run starts: at the checkpoint, or untrained. Throws Error unless all ranks start at the same step.
+/// Where every run starts: at the checkpoint, or untrained.
 void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state);
 
 /// Throws as resume_training would, from the names and shapes of tensors alone.
 void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader);
-
-/// Throws Error unless `step`, at which this rank would start, is that of rank 0. All ranks call it.
-void check_same_start(int64_t step, at::Device device, Comm& comm);
 
 /// Weights and router biases only, for evaluation and generation.
 void load_weights(const CheckpointReader& reader, nn::Model& model);
 
 /// The configuration stored in a checkpoint.
 Config checkpoint_config(const CheckpointReader& reader);
-
-/// RUN/step_N itself, or the newest good checkpoint of a run folder.
-CheckpointReader open_checkpoint(const std::string& path);
 
 }  // namespace scatterlm

@@ -15,8 +15,12 @@ Evaluation evaluate(nn::Model& model, EvalReader& reader, int64_t num_sequences,
   };
   Evaluation result;
   Batch batch;
+  const auto next = [&] {
+    const StorageScope storage(comm);
+    return reader.next(num_sequences, batch);
+  };
   int64_t turn = 0;
-  for (; reader.next(num_sequences, batch); ++turn) {
+  for (; next(); ++turn) {
     if (turn % comm.world() == comm.rank()) ce_sum += sum(batch);
     result.tokens += batch.target_BS.numel();
     if (progress) progress(result.tokens);

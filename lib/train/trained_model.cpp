@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/train/checkpointing.h"
+#include "lib/train/open_checkpoint.h"
 
 namespace scatterlm {
 

@@ -67,6 +67,11 @@ void Trainer::step(const std::function<void()>& before_update) {
   state_.skipped.count(finite);
 }
 
+Batch Trainer::next_batch() {
+  const StorageScope storage(comm_);
+  return loader_.next(plan_.micro_batch).to(model_.device());
+}
+
 at::Tensor Trainer::accumulate_gradients() {
   const auto& train = config_.train;
   const int64_t sequences = plan_.sequences, micro = plan_.micro_batch;
@@ -76,7 +81,7 @@ at::Tensor Trainer::accumulate_gradients() {
   const auto total = static_cast<double>(train.global_batch_tokens);
   auto ce_sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(model_.device()));
   for (int64_t done = 0; done < sequences; done += micro) {
-    const auto batch = loader_.next(micro).to(model_.device());
+    const auto batch = next_batch();
     std::vector<nn::RouterChoice> choices;
     nn::Context context{.router_choices = &choices};
     const auto ce = model_.cross_entropy_sum(batch, context);

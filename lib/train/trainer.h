@@ -33,6 +33,7 @@ class Trainer {
   StepReport report();
 
  private:
+  Batch next_batch();
   at::Tensor accumulate_gradients();
 
   TrainingState& state_;

@@ -34,7 +34,7 @@ class TrainingLoop {
     state_.comm.take_times();  // what starting took does not count
     while (state_.steps < total) {
       trainer_.step([this] { trace(); });
-      if (run_.observer) run_.observer->progress(state_.steps);
+      observe([&](auto& observer) { observer.progress(state_.steps); });
       writer_.check();
       clock_.count_step();
       const auto reason = run_.stop.reason();
@@ -49,11 +49,18 @@ class TrainingLoop {
       }
       begin_interval();
     }
-    if (run_.observer) run_.observer->summary();
+    observe([](auto& observer) { observer.summary(); });
     return kExitDone;
   }
 
  private:
+  template <class F>
+  void observe(F tell) {
+    if (!run_.observer) return;
+    const StorageScope storage(state_.comm);
+    tell(*run_.observer);
+  }
+
   double validation_loss() {
     return evaluate(state_.model, *run_.validation, BatchPlan(state_.config.train, state_.comm.world()).per_pass, state_.comm)
         .loss;
@@ -62,11 +69,11 @@ class TrainingLoop {
   void evaluate_untrained() {
     if (!run_.validation || state_.config.train.eval_interval == 0 || state_.steps > 0) return;
     const double loss = validation_loss();
-    if (run_.observer) run_.observer->untrained(loss, state_.total_steps());
+    observe([&](auto& observer) { observer.untrained(loss, state_.total_steps()); });
   }
 
   void trace() {
-    if (const auto traced = tracer_.before_update(state_.steps + 1)) run_.observer->trace(*traced);
+    if (const auto traced = tracer_.before_update(state_.steps + 1)) observe([&](auto& observer) { observer.trace(*traced); });
   }
 
   Due due_now(bool asked_to_stop, bool last) const {
@@ -85,10 +92,11 @@ class TrainingLoop {
     if (state_.comm.world() > 1) report.comm = since_report_ / static_cast<double>(clock_.steps());
     report.save_stall_ms = writer_.take_stall_ms();
     if (due.evaluate) report.val_loss = validation_loss();
-    if (run_.observer) run_.observer->step(report);
+    if (run_.lock) run_.lock->check();
+    observe([&](auto& observer) { observer.step(report); });
     const int64_t most = state_.config.train.max_nonfinite_steps;
     const bool hopeless = report.nonfinite_row >= most;
-    if (due.save || hopeless) writer_.save();
+    if (due.save || hopeless) writer_.save(due.stop || hopeless);
     if (due.stop || hopeless) writer_.finish();
     if (hopeless) {
       fail(

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lib/data/loader.h"
+#include "lib/train/run_folder.h"
 #include "lib/train/step_report.h"
 #include "lib/train/stop.h"
 #include "lib/train/tracer.h"
@@ -31,6 +32,7 @@ struct TrainingRun {
   const StopRequest& stop;
   EvalReader* validation = nullptr;      ///< none: nothing is evaluated
   TrainingObserver* observer = nullptr;  ///< none: nothing is reported (ranks other than 0)
+  const RunLock* lock = nullptr;         ///< of run_dir, checked before anything is written there
 };
 
 /// Trains until all steps are made (kExitDone), or until this rank or another one is asked to stop, after saving

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/config/load.h"
+#include "lib/io/json.h"
 #include "lib/train/data_files.h"
+#include "lib/util/error.h"
 
 namespace scatterlm {
 namespace {
@@ -39,11 +41,33 @@ nlohmann::json TrainingState::counters() const {
           {"nonfinite", skipped.save()}};
 }
 
-void TrainingState::load_counters(const nlohmann::json& counters) {
-  steps = counters.at("step").get<int64_t>();
-  loader.seek(counters.at("data_position").get<int64_t>());
-  optimizer->updates().fill_(counters.at("optimizer_updates").get<double>());
-  skipped.load(counters.at("nonfinite").get<std::vector<double>>());
+void TrainingState::load_counters(const nlohmann::json& counters, int64_t step, const std::string& where) {
+  const JsonFields fields{counters, where};
+  const auto expect = [&](const char* key, int64_t value) {
+    if (const int64_t found = fields.count(key); found != value)
+      fail_user("{}: '{}' is {}, at step {} it is {}; use another checkpoint", where, key, found, step, value);
+  };
+  int64_t tokens = 0;
+  if (__builtin_mul_overflow(step, config.train.global_batch_tokens, &tokens))
+    fail_user("{}: step {} is more than a run can have; use another checkpoint", where, step);
+  expect("step", step);
+  expect("tokens", tokens);
+  expect("data_position", tokens / config.train.sequence_length);
+  const double updates = fields.number("optimizer_updates");
+  if (!(updates >= 0 && updates <= static_cast<double>(step)))
+    fail_user("{}: 'optimizer_updates' is {}, of {} steps; use another checkpoint", where, updates, step);
+  std::vector<double> nonfinite;
+  for (const auto& count : fields.list("nonfinite")) {
+    nonfinite.push_back(fields.as_number(count, "nonfinite"));
+    if (!(nonfinite.back() >= 0 && nonfinite.back() <= static_cast<double>(step)))
+      fail_user("{}: 'nonfinite' holds {}, of {} steps; use another checkpoint", where, nonfinite.back(), step);
+  }
+  if (std::ssize(nonfinite) != SkippedSteps::kSize)
+    fail_user("{}: 'nonfinite' has {} numbers, not {}; use another checkpoint", where, nonfinite.size(), SkippedSteps::kSize);
+  steps = step;
+  loader.seek(tokens / config.train.sequence_length);
+  optimizer->updates().fill_(updates);
+  skipped.load(nonfinite);
 }
 
 }  // namespace scatterlm

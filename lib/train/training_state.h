@@ -34,7 +34,8 @@ struct TrainingState {
 
   /// Counters and data position, for a checkpoint, in addition to the tensors. counters() waits for the device.
   nlohmann::json counters() const;
-  void load_counters(const nlohmann::json& counters);
+  /// Throws Error "WHERE: ..." for what counters() of a run of this configuration would not give at that step.
+  void load_counters(const nlohmann::json& counters, int64_t step, const std::string& where);
 };
 
 }  // namespace scatterlm

@@ -1,12 +1,15 @@
 #include "lib/train/checkpoint_writer.h"
 
 #include <ATen/Parallel.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 
+#include "lib/util/file_error.h"
 #include "tests/train/tiny_run.h"
 
 #include "tests/catch.h"
@@ -80,7 +83,7 @@ TEST_CASE("what is saved beside the training is the state at that time, however 
     f.gate.open = false;
     f.run.trainer->step();
     const auto state = f.run.tensors();
-    f.saver.save();
+    f.saver.save(/*last=*/false);
     REQUIRE(f.saver.take_stall_ms() > 0);
     for (int i = 0; i < 3; ++i) f.run.trainer->step();
     f.saver.check();
@@ -97,14 +100,14 @@ TEST_CASE("what is saved beside the training is the state at that time, however 
 TEST_CASE("a save waits for the one before") {
   Fixture f;
   f.run.trainer->step();
-  f.saver.save();
+  f.saver.save(/*last=*/false);
   f.run.trainer->step();
   std::jthread opener([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     f.gate.open = true;
   });
   f.saver.take_stall_ms();
-  f.saver.save();
+  f.saver.save(/*last=*/false);
   REQUIRE(f.saver.take_stall_ms() >= 90);
   f.saver.finish();
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1, 2});
@@ -116,7 +119,7 @@ TEST_CASE("what goes wrong beside the training is an error of the training") {
   f.run.trainer->step();
   std::filesystem::create_directories(f.dir);
   std::ofstream(checkpoint_path(f.dir, 1)) << "a file where the folder should be";
-  f.saver.save();
+  f.saver.save(/*last=*/false);
   REQUIRE_THROWS_WITH(f.saver.finish(), ContainsSubstring("step_00000001: cannot write: Not a directory"));
 }
 
@@ -131,8 +134,8 @@ TEST_CASE("a rank that others wait for in vain gives up") {
     try {
       Hanging comm;
       Fixture f(&comm);
-      f.run.config.parallel.timeout_s = 0.2;
-      f.saver.save();
+      f.run.config.checkpoint.timeout_s = 0.2;
+      f.saver.save(/*last=*/false);
       f.saver.finish();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
@@ -152,16 +155,16 @@ TEST_CASE("a rank that others wait for in vain gives up") {
   REQUIRE(WIFEXITED(status));
   REQUIRE(WEXITSTATUS(status) == kExitFailure);
   REQUIRE_THAT(text, ContainsSubstring("rank 0 has not written its part of ") &&
-                         ContainsSubstring("step_00000000 within 0.2 s after another rank (parallel.timeout_s)"));
+                         ContainsSubstring("step_00000000 within 0.2 s after another rank (checkpoint.timeout_s)"));
 }
 
 TEST_CASE("a save that no other rank waits for may be slow") {
   Slow comm;
   comm.open = true;
   Fixture f(&comm);
-  f.run.config.parallel.timeout_s = 0.02;
+  f.run.config.checkpoint.timeout_s = 0.02;
   f.run.trainer->step();
-  f.saver.save();
+  f.saver.save(/*last=*/false);
   f.saver.take_stall_ms();
   f.saver.finish();
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1});
@@ -172,7 +175,32 @@ TEST_CASE("a run that ends by an error does not wait for other ranks, and leaves
   f.run.trainer->step();
   {
     CheckpointWriter saver(f.dir, *f.run.state);
-    saver.save();
+    saver.save(/*last=*/false);
   }
   REQUIRE((!std::filesystem::exists(f.dir) || std::filesystem::is_empty(f.dir)));
+}
+
+TEST_CASE("storage that fails is no end of the training while another save can follow") {
+  Fixture f;
+  f.gate.open = true;
+  const bool async = GENERATE(true, false);
+  f.run.config.checkpoint.async = async;
+  f.run.trainer->step();
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit tight{200, old.rlim_max};  // stands for a full disk
+  std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &tight);
+  REQUIRE_NOTHROW(f.saver.save(/*last=*/false));
+  f.run.trainer->step();
+  REQUIRE_NOTHROW(f.saver.save(/*last=*/false));
+  const auto last = [&] {
+    f.saver.save(/*last=*/true);
+    f.saver.finish();
+  };
+  REQUIRE_THROWS_AS(last(), StorageError);
+  setrlimit(RLIMIT_FSIZE, &old);
+  REQUIRE(std::filesystem::is_empty(f.dir));
+  REQUIRE_NOTHROW(last());
+  REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{2});
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/train/checkpointing.h"
+#include "lib/train/open_checkpoint.h"
 #include "lib/train/trainer.h"
 #include "lib/util/error.h"
 
@@ -18,7 +19,7 @@ namespace scatterlm {
 /// A run of a tiny model on random tokens, in a folder of its own.
 struct TinyRun {
   explicit TinyRun(const std::function<void(Config&)>& change = {}, Comm* comm = nullptr) {
-    std::filesystem::create_directories(folder);
+    std::filesystem::create_directories(folder / "run");
     std::ofstream file(folder / "train.raw", std::ios::binary);
     for (int i = 0; i < 4000; i++) file.put(static_cast<char>((i * 7919 + i / 3) % 50)).put(0);
     file.close();
