@@ -1,17 +1,17 @@
 #include "lib/report/metrics.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 
 namespace scatterlm {
 namespace {
@@ -90,7 +90,7 @@ MetricsWriter::MetricsWriter(std::string path, int64_t resume_step) : path_(std:
     if (kept != before) write_file_atomic(path_, kept);
   }
   fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail("{}: cannot write: {}", path_, std::strerror(errno));
+  if (fd_ < 0) fail_file(path_, "write", errno);
 }
 
 MetricsWriter::~MetricsWriter() {
@@ -100,8 +100,12 @@ MetricsWriter::~MetricsWriter() {
 void MetricsWriter::write(const StepReport& report) {
   const std::string line = metrics_line(report) + "\n";
   const ssize_t written = ::write(fd_, line.data(), line.size());  // one call: a killed process leaves no half line
-  if (written < 0) fail("{}: cannot write: {}", path_, std::strerror(errno));
-  if (written != std::ssize(line)) fail("{}: cannot write: the disk is full", path_);
+  if (written == std::ssize(line)) return;
+  const int error = written < 0 ? errno : ENOSPC;
+  struct stat info {};
+  if (written > 0 && fstat(fd_, &info) == 0) [[maybe_unused]]
+    const int ignored = ftruncate(fd_, info.st_size - written);
+  fail_file(path_, "write", error);
 }
 
 }  // namespace scatterlm

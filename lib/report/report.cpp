@@ -9,6 +9,7 @@
 #include "lib/config/load.h"
 #include "lib/report/trace_summary.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 #include "lib/util/gpu.h"
 #include "lib/util/log/log.h"
 #include "lib/util/memory.h"
@@ -76,8 +77,7 @@ void Report::step(StepReport report) {
   report.mem_gib = peak_memory_gib(device_);
   report.balanced_by_loss = router_.balance == Balance::kAux;
   console_.step(report);
-  metrics_.write(report);
-  if (tensorboard_) write_tensorboard(report);
+  write_figures(report);
   if (const auto warning = collapse_said_ ? std::nullopt : collapse_warning(report, router_)) {
     log_warning(*warning);
     collapse_said_ = true;
@@ -93,6 +93,21 @@ void Report::progress(int64_t step) {
   if (!last_ && device_.is_cpu() && step > first_step_)  // a GPU's steps are only enqueued so far
     step_ms = std::chrono::duration<double, std::milli>(now - start_).count() / static_cast<double>(step - first_step_);
   console_.progress({step, total_steps_, step_ms, step_ms > 0 ? 1000 * tokens_per_step_ / step_ms : 0});
+}
+
+/// Failing storage costs figures, not the run.
+void Report::write_figures(const StepReport& report) {
+  try {
+    metrics_.write(report);
+  } catch (const StorageError& error) {
+    log_error(fmt::format("{}; training goes on without the line of step {}", error.what(), report.step));
+  }
+  try {
+    if (tensorboard_) write_tensorboard(report);
+  } catch (const StorageError& error) {
+    log_error(fmt::format("{}; training goes on without TensorBoard events", error.what()));
+    tensorboard_.reset();  // its file may end in half a record
+  }
 }
 
 void Report::write_tensorboard(const StepReport& report) {

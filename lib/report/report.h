@@ -49,6 +49,7 @@ class Report final : public TrainingObserver {
   void summary() override;
 
  private:
+  void write_figures(const StepReport& report);
   void write_tensorboard(const StepReport& report);
 
   std::string run_dir_;

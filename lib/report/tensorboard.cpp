@@ -5,9 +5,8 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 
 namespace scatterlm {
 namespace {
@@ -87,12 +86,12 @@ uint32_t crc32c(std::string_view bytes) {
 TensorBoardWriter::TensorBoardWriter(const std::string& dir, int64_t resume_step) {
   std::error_code error;
   fs::create_directories(dir, error);
-  if (error) fail("{}: cannot create: {}", dir, error.message());
+  if (error) fail_file(dir, "create", error.value());
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
   path_ = fmt::format("{}/{}{:010}.{}.{}", dir, kPrefix, next_second(dir), host, getpid());
   file_.open(path_, std::ios::binary);
-  if (!file_) fail("{}: cannot write: {}", path_, std::strerror(errno));
+  if (!file_) fail_file(path_, "write", errno);
   constexpr int64_t kStart = 1;  // SessionLog.SessionStatus
   add_record(event(now(), 0, bytes_field(3, "brain.Event:2")));
   add_record(event(now(), resume_step + 1, bytes_field(7, int_field(1, kStart))));
@@ -111,7 +110,7 @@ void TensorBoardWriter::add_record(std::string_view event) {
 }
 
 void TensorBoardWriter::flush() {
-  if (!file_.flush()) fail("{}: cannot write: {}", path_, std::strerror(errno));
+  if (!file_.flush()) fail_file(path_, "write", errno);
 }
 
 }  // namespace scatterlm

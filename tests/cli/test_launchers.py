@@ -288,4 +288,4 @@ def test_ranks_that_do_not_share_the_run_folder_are_refused(scatterlm, binary, t
     processes = start_ranks(binary, environments, arguments, [tmp_path, tmp_path / "elsewhere"])
     errors = [process.communicate(timeout=60)[1] for process in processes]
     assert processes[1].returncode == 2 and processes[0].returncode in (2, 70)
-    assert "rank 1 found its newest checkpoint at step 0, rank 0 at step 20; run.dir must be one folder for all ranks" in errors[1]
+    assert "rank 1 does not see run/step_00000020, from which rank 0 resumes; run.dir must be one folder for all ranks" in errors[1]

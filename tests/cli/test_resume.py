@@ -98,6 +98,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(scatterlm, ti
     rank.write_bytes(rank.read_bytes()[:-1])
     result = scatterlm("train", tiny_config, "--run-dir", runs / "damaged", "--set", "train.steps=30", "--set", "optim.schedule=constant", check=True)
     assert "warning" in result.stderr and "step_00000020" in result.stderr
+    assert f"step_00000020: set aside as {runs}/damaged/rejected_step_00000020" in result.stderr
+    assert sorted(path.name for path in (runs / "damaged").glob("*step*")) == ["rejected_step_00000020", "step_00000020", "step_00000030"]
     assert [line["step"] for line in read_metrics(runs / "damaged")] == list(range(1, 31))
 
 
@@ -120,7 +122,7 @@ def test_nohup_keeps_a_run_going(scatterlm, binary, tiny_config, runs):
 def test_a_folder_has_one_run_at_a_time(scatterlm, binary, tiny_config, runs):
     process = start(binary, tiny_config, "--run-dir", str(runs / "run"), "--set", "train.steps=1000000")
     wait_for(runs / "run" / "metrics.jsonl", process)
-    second = scatterlm("train", tiny_config, "--run-dir", runs / "run", "--set", "optim.lr=1.0e-3")
+    second = scatterlm("train", tiny_config, "--run-dir", runs / "run", "--set", "optim.lr=1.0e-3", "--set", "checkpoint.lock_timeout_s=0")
     assert second.returncode == 2
     assert second.stderr == (f"scatterlm: error: {runs}/run: another process trains in this folder; wait until it ends, or give another "
                              "--run-dir\n")

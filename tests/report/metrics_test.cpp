@@ -1,15 +1,17 @@
 #include "lib/report/metrics.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "tests/catch.h"
 #include "tests/report/example.h"
 
@@ -121,4 +123,19 @@ TEST_CASE("a file that cannot be written is an error that names it") {
                       "/nowhere/metrics.jsonl: cannot write: No such file or directory");
   MetricsWriter writer("/dev/full", 0);
   REQUIRE_THROWS_WITH(writer.write(example_report()), "/dev/full: cannot write: No space left on device");
+}
+
+TEST_CASE("a full disk costs a whole line, and the file goes on behind the one before") {
+  const TemporaryFile file;
+  MetricsWriter writer(file.path, 0);
+  writer.write(example_report(1));
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit tight{file.text().size() + 10, old.rlim_max};  // stands for it
+  std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &tight);
+  REQUIRE_THROWS_AS(writer.write(example_report(2)), StorageError);
+  setrlimit(RLIMIT_FSIZE, &old);
+  writer.write(example_report(3));
+  REQUIRE(file.text() == lines({1, 3}));
 }
