@@ -32,9 +32,12 @@ if(SCATTERLM_FUZZ)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+# The system's nvcc, or PyPI's as scripts/common.sh installs it.
+file(GLOB venv_cuda ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/nvidia/cu13/bin)
+find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin PATHS ${venv_cuda})
+
 # "off" builds without CUDA; otherwise a list as in CMAKE_CUDA_ARCHITECTURES.
 if(NOT DEFINED SCATTERLM_CUDA_ARCHITECTURES)
-  find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   if(NVCC)
     set(default_architectures "80;90a")
   else()
@@ -50,7 +53,9 @@ if(SCATTERLM_CUDA_ARCHITECTURES STREQUAL "off")
   set(SCATTERLM_CUDA OFF)
 else()
   set(SCATTERLM_CUDA ON)
-  find_program(NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin REQUIRED)
+  if(NOT NVCC)
+    message(FATAL_ERROR "no nvcc: install CUDA 13 and put nvcc on PATH or name its folder with CUDA_HOME, or build without: -DSCATTERLM_CUDA_ARCHITECTURES=off")
+  endif()
   set(CMAKE_CUDA_COMPILER ${NVCC})
   set(CMAKE_CUDA_ARCHITECTURES ${SCATTERLM_CUDA_ARCHITECTURES})
   set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # LibTorch loads the shared runtime; a second, static one would not see its context

@@ -7,6 +7,8 @@ CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build
 
 readonly kTorch=torch==2.11.0
+# The compiler of the CUDA that kTorch was built with.
+readonly kNvcc=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)
 readonly kLibraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev catch2)
 
 stop() {  # stop EXIT_CODE MESSAGE
@@ -73,11 +75,10 @@ install_packages() {
   logged apt_install "installing $missing" "${apt[@]}" install -y --no-install-recommends $missing ccache mold
 }
 
-pip_install() {  # pip_install REQUIREMENT...: into .venv
-  local missing
-  mapfile -t missing < <(missing_requirements "$@")
-  [ ${#missing[@]} -gt 0 ] || return 0
-  logged pip "installing ${missing[*]} into .venv" install_into_venv "${missing[@]}"
+# pip_install REQUIREMENT...: into .venv, all if one is missing: pip would take another version of one that it does not hear of.
+pip_install() {
+  [ -n "$(missing_requirements "$@")" ] || return 0
+  logged pip "installing $* into .venv" install_into_venv "$@"
 }
 
 # Prints the requirements that .venv does not meet with every file in place. pip writes RECORD, the list of files, last.
@@ -128,23 +129,31 @@ find_cmake() {
   fi
 }
 
-# Prints the architectures that this machine's GPU needs: Hopper its own, others 8.0, which every later chip runs too.
+# Installs PyPI's CUDA compiler (100 MB to download) where there is no nvcc; cmake/toolchain.cmake looks for both.
+find_nvcc() {
+  ! PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null || return 0
+  pip_install "${kNvcc[@]}" || return
+  local cuda
+  cuda=$(echo .venv/lib/python3*/site-packages/nvidia/cu13)
+  # The names by which nvcc and CMake look for the runtime; the packages have none of them.
+  ln -sfn lib "$cuda/lib64" && ln -sfn libcudart.so.13 "$cuda/lib/libcudart.so"
+}
+
+# Sets architectures: what this machine's GPU needs, or off. Hopper has its own, others take 8.0, which every later chip runs too.
 detect_architectures() {
   local capability
+  architectures=off
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -V | head -n 1 || true)
-  if [[ $capability != [0-9]*.* ]]; then
-    echo off
-  elif [[ $capability == [1-7].* ]]; then
+  [[ $capability == [0-9]*.* ]] || return 0
+  if [[ $capability == [1-7].* ]]; then
     echo "the GPU has compute capability $capability, and 8.0 is the least: building for the CPU" >&2
-    echo off
-  elif ! PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null; then
-    echo "WARNING: there is a GPU but no CUDA toolkit (nvcc): building for the CPU. For the GPU: install CUDA 13" \
-      "(https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again" >&2
-    echo off
+  elif ! find_nvcc; then
+    echo "WARNING: there is a GPU but no CUDA toolkit (nvcc), and PyPI's could not be installed: building for the CPU. For the GPU:" \
+      "install CUDA 13 (https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again" >&2
   elif [ "$capability" = 9.0 ]; then
-    echo 90a
+    architectures=90a
   else
-    echo 80
+    architectures=80
   fi
 }
 

@@ -119,16 +119,50 @@ def test_a_package_counts_when_its_version_and_files_are_there(machine, package,
     assert (result.returncode, result.stdout) == (0, f"{requirement}\n" if missing else ""), result.stderr
 
 
-@pytest.mark.parametrize("capability, nvcc, chosen, line",
-                         [("9.0", True, "90a", ""), ("8.6", True, "80", ""), ("12.0", True, "80", ""), ("", True, "off", ""),
-                          ("7.5", True, "off", "the GPU has compute capability 7.5, and 8.0 is the least: building for the CPU\n"),
-                          ("9.0", False, "off", "WARNING: there is a GPU but no CUDA toolkit (nvcc): building for the CPU. For the GPU: install CUDA 13 "
-                           "(https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again\n")])
-def test_the_architectures_of_the_gpu(machine, tmp_path, capability, nvcc, chosen, line):
-    programs = {"nvidia_smi": f"echo '{capability}'", **({"nvcc": ""} if nvcc else {})}
-    without_toolkit = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CUDA_HOME": str(tmp_path)}
-    result = machine("detect_architectures", env=without_toolkit, **programs)
+NO_TOOLKIT = ("WARNING: there is a GPU but no CUDA toolkit (nvcc), and PyPI's could not be installed: building for the CPU. For the GPU: install CUDA 13 "
+              "(https://developer.nvidia.com/cuda-downloads), put nvcc on PATH or name its folder with CUDA_HOME, and run this again\n")
+
+
+@pytest.mark.parametrize("capability, toolkit, chosen, line",
+                         [("9.0", True, "90a", ""), ("8.6", True, "80", ""), ("12.0", True, "80", ""), ("", False, "off", ""),
+                          ("7.5", False, "off", "the GPU has compute capability 7.5, and 8.0 is the least: building for the CPU\n"),
+                          ("9.0", False, "off", NO_TOOLKIT)])
+def test_the_architectures_of_the_gpu(machine, capability, toolkit, chosen, line):
+    result = machine(f"find_nvcc() {{ {str(toolkit).lower()}; }}; detect_architectures; echo $architectures", nvidia_smi=f"echo '{capability}'")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{chosen}\n", line)
+
+
+def without_toolkit(tmp_path):
+    return {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CUDA_HOME": str(tmp_path)}
+
+
+def test_the_systems_nvcc_is_used(machine, tmp_path):
+    result = machine("pip_install() { exit 9; }; find_nvcc", env=without_toolkit(tmp_path), nvcc="")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_without_a_toolkit_nvcc_comes_from_pypi(machine, tmp_path):
+    cuda = machine.tree / ".venv/lib/python3.11/site-packages/nvidia/cu13"
+    (cuda / "lib").mkdir(parents=True)
+    (cuda / "lib/libcudart.so.13").write_text("runtime")
+    result = machine("pip_install() { echo $*; }; find_nvcc; find_nvcc", env=without_toolkit(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "nvidia-cuda-nvcc==13.0.88" in result.stdout
+    assert (cuda / "lib64/libcudart.so").read_text() == "runtime"
+
+
+def test_where_pypi_cannot_be_reached_the_build_is_for_the_cpu(machine, tmp_path):
+    result = machine("install_into_venv() { echo no route; return 1; }; detect_architectures; echo $architectures",
+                     env=without_toolkit(tmp_path), nvidia_smi="echo 9.0")
+    assert result.returncode == 0
+    assert "failed (exit code 1)" in result.stdout and result.stdout.endswith("no route\noff\n")
+    assert result.stderr == NO_TOOLKIT
+
+
+def test_packages_are_installed_together(machine):
+    """Alone, pip would bring another version of a package that it needs and that is pinned here."""
+    result = machine("missing_requirements() { echo b==2; }; install_into_venv() { echo $*; }; pip_install a==1 b==2; cat build/pip.log")
+    assert result.stdout.splitlines()[-1] == "a==1 b==2"
 
 
 def test_a_libtorch_without_cuda_makes_a_build_without_cuda(tmp_path):
