@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "app/dry_run.h"
+#include "app/train_options.h"
 #include "lib/config/load.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
@@ -23,12 +24,6 @@
 namespace scatterlm {
 namespace {
 
-struct TrainOptions {
-  std::string config, run_dir, resume = "auto";
-  std::vector<std::string> sets;
-  bool dry_run = false;
-};
-
 ExitCode run_train(const TrainOptions& options) {
   Phases phases;
   const Config config = load_config(options.config, options.sets);
@@ -48,15 +43,12 @@ ExitCode run_train(const TrainOptions& options) {
   Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);
   std::optional<EvalReader> validation;
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
+  EvalReader* const validation_reader = validation ? &*validation : nullptr;
   phase("data", loader.describe());
 
-  std::string identity;
-  if (world.size > 1) {
-    identity =
-        run_identity(config, options.run_dir, options.resume) + data_identity(loader, validation ? &*validation : nullptr);
-  }
-  const auto comm = make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s,
-                               config.checkpoint.timeout_s, std::move(identity)});
+  const auto comm = make_comm(
+      {world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, config.checkpoint.timeout_s,
+       world.size > 1 ? run_identity(config, options.run_dir, options.resume) + data_identity(loader, validation_reader) : ""});
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   if (const auto warning = rounding_warning(config.model, plan.per_pass * length)) log_warning(*warning);
@@ -90,25 +82,7 @@ ExitCode run_train(const TrainOptions& options) {
     report.emplace(run_dir, config, setup, state.steps);
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
   }
-  return train(state,
-               {run_dir, stop, validation ? &*validation : nullptr, report ? &*report : nullptr, lock ? &*lock : nullptr});
-}
-
-std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) {
-  auto* command = app.add_subcommand("train", "Train a model, or resume a run");
-  auto options = std::make_shared<TrainOptions>();
-  command->add_option("config", options->config, "Configuration file")->required();
-  command->add_option("--set", options->sets, "Override a key of the configuration: a.b=c; may be repeated")
-      ->allow_extra_args(false);
-  command->add_option(
-      "--resume", options->resume,
-      "auto: resume from the run's newest complete checkpoint, if there is one; none: start from scratch; or a checkpoint folder");
-  command->add_option("--run-dir", options->run_dir, "Folder for metrics and checkpoints, in place of run.dir/run.name");
-  command->add_flag(
-      "--dry-run", options->dry_run,
-      "Check configuration, data and checkpoint; print parameters, FLOPs, memory and steps; allocate and train nothing");
-  command->footer("Example:\n  scatterlm train configs/quickstart.yaml --set optim.lr=0.002 --run-dir runs/trial");
-  return {command, options};
+  return train(state, {run_dir, stop, validation_reader, report ? &*report : nullptr, lock ? &*lock : nullptr});
 }
 
 }  // namespace
@@ -116,15 +90,6 @@ std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) 
 void add_train(CLI::App& app, int& exit_code) {
   const auto [command, options] = define_train(app);
   command->callback([options, &exit_code] { exit_code = run_train(*options); });
-}
-
-void add_train_check(CLI::App& app, int64_t ranks, double& timeout_s) {
-  const auto [command, options] = define_train(app);
-  command->callback([options, ranks, &timeout_s] {
-    const Config config = load_config(options->config, options->sets);
-    const BatchPlan check(config.train, ranks);
-    timeout_s = config.parallel.timeout_s;
-  });
 }
 
 }  // namespace scatterlm
