@@ -160,6 +160,30 @@ TEST_CASE("a rank that stops or does not call ends the run after the timeout") {
   REQUIRE(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }
 
+TEST_CASE("a rank that reads or writes files has a timeout of its own, and only while it does") {
+  Ranks ranks(2);
+  ranks.options.timeout_s = 1;
+  const auto run = [&](int storage_ms, int after_ms) {
+    return ranks.run([=](Comm& comm) {
+      comm.barrier();
+      if (comm.rank() == 0) {
+        {
+          const StorageScope all(comm);
+          const StorageScope part(comm);
+          std::this_thread::sleep_for(std::chrono::milliseconds(storage_ms));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(after_ms));
+      }
+      comm.barrier();
+      return true;
+    });
+  };
+  REQUIRE(run(2500, 300) == kBothFine);  // what it does after that is counted from 0
+  REQUIRE(run(0, 60'000) == ExitCodes{kExitPeer, kExitPeer});
+  ranks.options.storage_timeout_s = 1.5;
+  REQUIRE(run(60'000, 0) == ExitCodes{kExitPeer, kExitPeer});
+}
+
 TEST_CASE("until all are connected the start's own deadline holds") {
   Ranks ranks(2);
   ranks.options.start_timeout_s = 0.3;

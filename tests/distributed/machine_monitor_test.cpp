@@ -240,6 +240,25 @@ TEST_CASE("machines: a rank that does not call is named by a machine that has ca
   REQUIRE(outcome.seconds < 10);
 }
 
+TEST_CASE("machines: a rank that reads or writes files has a timeout of its own on all machines") {
+  const auto run = [](double storage_timeout_s) {
+    Machines machines;
+    machines.options.timeout_s = 2;
+    machines.options.storage_timeout_s = storage_timeout_s;
+    return machines.run_ranks([](Rank& rank) {
+      rank.collectives(3);
+      rank.status.own().storage_scopes = rank.rank == 2;
+      if (rank.rank == 2) nap(5000);
+      rank.status.own().storage_scopes = 0;
+      rank.collectives(3);
+    });
+  };
+  REQUIRE(run(60).codes == ExitCodes(4, 0));
+  const auto late = run(1);
+  REQUIRE(late.codes == ExitCodes(4, kExitPeer));
+  REQUIRE(late.count("in within 1 s (checkpoint.timeout_s)") > 0);
+}
+
 TEST_CASE("machines: when the rank that sends the heartbeat stops, the next one does; when it goes on, so does the run") {
   Machines machines;
   machines.options.timeout_s = 4;
