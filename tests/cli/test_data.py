@@ -49,10 +49,12 @@ def test_prepare_interrupted(scatterlm, binary, tmp_path, number):
     while not list(out.glob("train.bin.*.tmp")):
         assert process.poll() is None
         time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)  # it would write gigabytes meanwhile
     second = scatterlm("data", "prepare", huge, "--out", out)
     assert second.returncode == 2
     assert second.stderr == f"scatterlm: error: {out}: another process prepares data in this folder; wait for its end, or choose another --out\n"
     process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
     assert process.wait(300) == -number
     assert len(list(out.iterdir())) == (number == signal.SIGKILL)
     (tmp_path / "small.txt").write_text("small")
