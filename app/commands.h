@@ -8,9 +8,11 @@ class App;
 
 namespace scatterlm {
 
+struct LaunchOptions;
+
 void add_train(CLI::App& app, int& exit_code);
-/// The same command, which only checks its options and configuration for so many ranks, and tells parallel.timeout_s.
-void add_train_check(CLI::App& app, int64_t ranks, double& timeout_s);
+/// The same command, which only checks its options and configuration for the ranks of `options`, and sets the timeouts there.
+void add_train_check(CLI::App& app, LaunchOptions& options);
 void add_launch(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);

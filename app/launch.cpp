@@ -10,13 +10,13 @@
 namespace scatterlm {
 namespace {
 
-/// Checks the command that the ranks shall run here, once, instead of in every rank, and sets the timeout. Returns false if it
+/// Checks the command that the ranks shall run here, once, instead of in every rank, and sets the timeouts. Returns false if it
 /// asks for help, which is printed then.
 bool check_command(std::vector<char*> argv, LaunchOptions& options) {
   CLI::App app;
   app.name("scatterlm");
   int unused = 0;
-  add_train_check(app, options.ranks, options.timeout_s);
+  add_train_check(app, options);
   add_doctor(app, unused);
   app.get_subcommand("doctor")->get_subcommand("comm")->callback([] {});
   try {

@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "lib/config/load.h"
+#include "lib/distributed/launcher.h"
 #include "lib/train/batch_plan.h"
 
 namespace scatterlm {
@@ -23,12 +24,13 @@ std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) 
   return {command, options};
 }
 
-void add_train_check(CLI::App& app, int64_t ranks, double& timeout_s) {
+void add_train_check(CLI::App& app, LaunchOptions& launch) {
   const auto [command, options] = define_train(app);
-  command->callback([options, ranks, &timeout_s] {
+  command->callback([options, &launch] {
     const Config config = load_config(options->config, options->sets);
-    const BatchPlan check(config.train, ranks);
-    timeout_s = config.parallel.timeout_s;
+    const BatchPlan check(config.train, launch.ranks);
+    launch.timeout_s = config.parallel.timeout_s;
+    launch.storage_timeout_s = config.checkpoint.timeout_s;
   });
 }
 

@@ -93,13 +93,25 @@ def pytest_job(name, tests, env):
     return run_job(name, [sys.executable, "-m", "pytest", *tests, f"--junitxml={REPORTS}/{name}.xml", "-q"], env)
 
 
+def has_fuzzer():
+    """Whether there is a Clang with libFuzzer and the sanitizers."""
+    program = b'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+    command = ["clang++", "-fsanitize=fuzzer,address,undefined", "-x", "c++", "-", "-o", os.devnull]
+    return shutil.which("clang++") is not None and subprocess.run(command, input=program, capture_output=True).returncode == 0
+
+
 def fuzz_job(command=(ROOT / "scripts/fuzz", "--seconds", "10")):
-    """Ten seconds of every target of scripts/fuzz; one skipped test where there is no Clang. A target that is missing fails."""
-    if not shutil.which("clang++"):
+    """Ten seconds of every target of scripts/fuzz; one skipped test where Clang or its libraries are missing. A target that is
+    missing fails."""
+    if not has_fuzzer():
         return Result(skipped=1)
     report, log = REPORTS / "fuzz.json", REPORTS / "fuzz.log"
     with open(log, "wb") as output:
-        status = subprocess.run([*command, "--out", report], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
+        try:
+            status = subprocess.run([*command, "--out", report], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                    timeout=TIME_LIMIT).returncode
+        except subprocess.TimeoutExpired:
+            status = -1
     rows = json.loads(report.read_text()) if report.exists() else []
     failures = [f"fuzz {row['target']}: {row['inputs']}, see {log}" for row in rows if row["failed"]]
     if status != 0 and not failures:

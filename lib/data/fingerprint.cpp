@@ -10,13 +10,19 @@
 namespace scatterlm {
 namespace {
 
+/// Whether two files give the same samples: names do not count.
+bool same_samples(const FileFingerprint& a, const FileFingerprint& b) {
+  return a.source == b.source && a.tokens == b.tokens && a.xxh3 == b.xxh3;
+}
+
 /// Files of `a` that `b` lacks, as text.
 std::string missing_in(const std::vector<FileFingerprint>& b, const std::vector<FileFingerprint>& a) {
   constexpr size_t kShown = 3;
   std::vector<std::string> shown;
   size_t count = 0;
   for (const FileFingerprint& file : a) {
-    if (std::ranges::find(b, file) == b.end() && ++count <= kShown) shown.push_back(describe(file));
+    const bool missing = std::ranges::none_of(b, [&](const auto& other) { return same_samples(file, other); });
+    if (missing && ++count <= kShown) shown.push_back(fmt::format("{} of entry {}", describe(file), file.source));
   }
   const std::string rest = count > kShown ? fmt::format(" and {} more", count - kShown) : "";
   return fmt::format("{}{}", fmt::join(shown, ", "), rest);
@@ -29,9 +35,6 @@ std::string describe(const FileFingerprint& file) {
 }
 
 std::string explain_change(const std::vector<FileFingerprint>& before, const std::vector<FileFingerprint>& now) {
-  const auto same_samples = [](const FileFingerprint& a, const FileFingerprint& b) {
-    return a.source == b.source && a.tokens == b.tokens && a.xxh3 == b.xxh3;
-  };
   if (std::ranges::equal(before, now, same_samples)) return "";
   const std::string gone = missing_in(now, before), added = missing_in(before, now);
   if (gone.empty() && added.empty()) return "the files come in another order";

@@ -17,6 +17,7 @@
 #include "lib/data/token_writer.h"
 #include "lib/data/tokenizer.h"
 #include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/mapped_file.h"
 #include "lib/util/progress.h"
 #include "lib/util/similar_path.h"
@@ -38,7 +39,7 @@ std::vector<std::string> find_files(const fs::path& folder, const std::string& g
   std::sort(found.begin(), found.end());
   return found;
 } catch (const fs::filesystem_error& error) {
-  fail_user("{}: cannot read: {}", error.path1().string(), error.code().message());
+  fail_file(error.path1().string(), "read", error.code().value());
 }
 
 std::vector<std::string> list_documents(const PrepareOptions& options) {
@@ -156,9 +157,9 @@ class OutputFolder {
     const auto status = fs::status(path, error);
     if (fs::exists(status) && !fs::is_directory(status)) fail_user("{}: --out must be a folder", path_);
     made_ = fs::create_directories(path, error);
-    if (error) fail_user("{}: cannot create: {}", path_, error.message());
+    if (error) fail_file(path_, "create", error.value());
     fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ < 0) fail_user("{}: cannot open: {}", path_, std::strerror(errno));
+    if (fd_ < 0) fail_file(path_, "open", errno);
     locked_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
     if (locked_ || errno != EWOULDBLOCK) return;
     close(fd_);

@@ -13,6 +13,7 @@
 #include "lib/data/llmc_format.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 
 namespace scatterlm {
 namespace {
@@ -101,6 +102,6 @@ void TokenWriter::write_at(int64_t offset, const void* data, size_t size) {
   }
 }
 
-void TokenWriter::fail_to_write() const { fail("{}: cannot write: {}", path_, std::strerror(errno)); }
+void TokenWriter::fail_to_write() const { fail_file(path_, "write", errno); }
 
 }  // namespace scatterlm

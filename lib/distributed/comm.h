@@ -68,8 +68,8 @@ class Comm {
 
   /// To be called before this process ends by _exit after a failure: the other ranks end too.
   virtual void tell_failure() {}
-  /// Between them this rank's main thread reads or writes files: ranks that wait for it do so for storage_timeout_s of
-  /// CommOptions. May be nested; see StorageScope.
+  /// Between begin_storage() and end_storage() this rank's main thread reads or writes files: ranks that wait for it do so for
+  /// storage_timeout_s of CommOptions. May be nested; see StorageScope.
   virtual void begin_storage() {}
   virtual void end_storage() {}
   /// The training step that messages about failures name from now on.

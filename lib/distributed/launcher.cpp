@@ -35,6 +35,7 @@ constexpr double kGrace_s = 2;
 constexpr double kUserGrace_s = 0.5;
 /// The watchdogs of other ranks know more about one that is stopped (step, collective), so they come first.
 constexpr double kAfterWatchdogs_s = 5;
+constexpr const char* kTimeoutKeys = "parallel.timeout_s + checkpoint.timeout_s";
 
 /// Signals as a file to poll. They must be blocked before any thread starts, or that thread would receive them.
 class Signals {
@@ -72,7 +73,9 @@ std::string make_job_token() {
 class Group {
  public:
   Group(const LaunchOptions& options, int64_t port, const std::string& token, int64_t restart, Signals& signals)
-      : signals_(signals), timeout_s_(options.timeout_s), limits_{.stopped_s = options.timeout_s + kAfterWatchdogs_s} {
+      : signals_(signals),
+        timeout_s_(options.timeout_s + options.storage_timeout_s),
+        limits_{.stopped_s = options.timeout_s + kAfterWatchdogs_s} {
     std::vector<std::string> arguments{"scatterlm"};
     arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
     for (int64_t rank = 0; rank < options.ranks; ++rank) {
@@ -100,9 +103,10 @@ class Group {
   }
 
   int exit_code() const {
-    if (failure_ != kExitDone) return failure_;
     const bool restart = std::ranges::any_of(members_, [](const auto& rank) { return rank.process.status() == kExitRestart; });
-    return restart ? kExitRestart : kExitDone;
+    // A rank that is asked to stop may leave before the others know: they then end as its peers.
+    if (restart && (failure_ == kExitDone || failure_ == kExitPeer)) return kExitRestart;
+    return failure_;
   }
 
  private:
@@ -147,7 +151,7 @@ class Group {
       member.process.send(signal == SIGINT ? SIGTERM : signal);
       member.process.send(SIGCONT);
     }
-    end_within(timeout_s_, fmt::format("within {:g} s (parallel.timeout_s) after the request to stop", timeout_s_));
+    end_within(timeout_s_, fmt::format("within {:g} s ({}) after the request to stop", timeout_s_, kTimeoutKeys));
   }
 
   /// All ranks are to end within so many seconds, unless that is settled for an earlier time. Those that do not are killed with
@@ -182,7 +186,7 @@ class Group {
     const int64_t rank = member.process.rank();
     const int status = member.process.status();
     if (status == kExitDone || status == kExitRestart)
-      return end_within(timeout_s_, fmt::format("within {:g} s (parallel.timeout_s) after rank {}", timeout_s_, rank));
+      return end_within(timeout_s_, fmt::format("within {:g} s ({}) after rank {}", timeout_s_, kTimeoutKeys, rank));
     end_within(status == kExitUser ? kUserGrace_s : kGrace_s, status == kExitUser ? "" : "by itself");
     if (member.deadline.killed()) return;
     if (status < 0) log_error(fmt::format("rank {} was ended by a signal: {}", rank, strsignal(-status)));
@@ -205,7 +209,7 @@ class Group {
   }
 
   Signals& signals_;
-  double timeout_s_;
+  double timeout_s_;  ///< for a collective and for the files of a save
   std::vector<Member> members_;
   double now_s_ = 0;  ///< counted in own ticks, so that a launcher that was paused with its ranks does not blame them
   Clock::time_point last_ = Clock::now();

@@ -4,8 +4,8 @@
 
 namespace scatterlm {
 
-/// For how long a launcher bears with a rank. It is told the state of the rank and the seconds since the launcher's start, and
-/// knows neither processes nor clocks.
+/// When a launcher kills a rank, and when it leaves one behind that does not end. It is told the state of the rank and the
+/// seconds since the launcher's start, and calls neither processes nor clocks.
 class RankDeadline {
  public:
   /// Of a rank that SIGKILL does not end: it is in uninterruptible sleep, in a file system or a driver.

@@ -169,12 +169,14 @@ std::optional<std::string> Watchdog::late_rank(uint32_t number) const {
   if (oldest != nullptr) {
     return fmt::format("rank {} is stopped, without a heartbeat for {:.1f} s; no answer", oldest->rank.load(), oldest->age_s());
   }
+  const RankStatus* late = nullptr;  // rather one that does not work with files, for which the others may wait longer
   for (const auto& [peer, pidfd] : peers_) {
-    if (static_cast<int32_t>(number - peer->called) > 0)
-      return fmt::format("rank {} {} has not called the collective that the others wait in", peer->rank.load(),
-                         peer->storage_scopes > 0 ? "reads or writes files and" : "lives but");
+    if (static_cast<int32_t>(number - peer->called) <= 0) continue;
+    if (late == nullptr || (late->storage_scopes > 0 && peer->storage_scopes == 0)) late = peer;
   }
-  return std::nullopt;
+  if (late == nullptr) return std::nullopt;
+  return fmt::format("rank {} {} has not called the collective that the others wait in", late->rank.load(),
+                     late->storage_scopes > 0 ? "reads or writes files and" : "lives but");
 }
 
 bool Watchdog::awaits_storage(uint32_t number) const {

@@ -76,6 +76,7 @@ void rename_folder(const std::string& from, const std::string& to) {
     const std::string replaced = from + "_replaced";
     if (std::rename(to.c_str(), replaced.c_str()) == 0 && std::rename(from.c_str(), to.c_str()) == 0) {
       std::error_code ignored;
+      fsync_dir(fs::path(to).parent_path());  // or a crash could lose both
       fs::remove_all(replaced, ignored);
       return;
     }
@@ -123,7 +124,11 @@ std::string save_checkpoint(const std::string& run_dir, const CheckpointContents
   };
   if (ranks.rank == 0) attempt([&] { folder.emplace(unfinished); });
   ranks.barrier();
-  attempt([&] { write_rank(unfinished, contents.step, slices, ranks); });
+  attempt([&] {
+    // Rank 0 says why; only it knows whether training can go on.
+    if (!is_folder(unfinished)) throw StorageError(fmt::format("{}: not saved: rank 0 has not created its folder", path));
+    write_rank(unfinished, contents.step, slices, ranks);
+  });
   ranks.barrier();
   if (ranks.rank == 0) attempt([&] { commit(*folder, path, contents, ranks.world); });
   ranks.barrier();

@@ -7,6 +7,7 @@
 #include "lib/io/safetensors.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 #include "lib/util/mapped_file.h"
 
 namespace scatterlm {
@@ -84,7 +85,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   const json value = parse_json(text, where);
   const JsonFields fields{value, where};
   if (const int64_t format = fields.count("format"); format != kFormat) {
-    fail_user("{}: format {} is not known, this program reads format {}", where, format, kFormat);
+    throw AccessError(fmt::format("{}: format {} is not known, this program reads format {}", where, format, kFormat));
   }
   Manifest manifest{fields.count("step"), fields.count("world"), {}, {}};
   std::set<std::string> names;

@@ -36,7 +36,7 @@ SubLayerKind dense() {
             const DenseConfig& config = options.config.dense;
             return std::make_unique<DenseMlp>(config.activation, config.intermediate_size, options.name, options);
           },
-          .count =
+          .add_parameters =
               [](const ModelConfig& model, ParameterCount& count) {
                 count.matrix(mlp_elements(model.dense.activation, model.hidden_size, model.dense.intermediate_size));
               }};

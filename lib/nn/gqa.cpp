@@ -65,7 +65,7 @@ class GqaAttention final : public SubLayer {
   std::optional<QkNormLayer> qk_norm_;
 };
 
-void count_parameters(const ModelConfig& model, ParameterCount& count) {
+void add_parameters(const ModelConfig& model, ParameterCount& count) {
   const AttentionConfig& config = model.attention;
   const auto [query, key] = Widths(config);
   count.matrix((query + 2 * key) * model.hidden_size);
@@ -84,7 +84,7 @@ SubLayerKind gqa() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
             return std::make_unique<GqaAttention>(options, /*window=*/0);
           },
-          .count = count_parameters,
+          .add_parameters = add_parameters,
           .attention_flops = [](const ModelConfig& model,
                                 int64_t length) { return flops(model, static_cast<double>(length) / 2); }};
 }
@@ -93,7 +93,7 @@ SubLayerKind swa() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
             return std::make_unique<GqaAttention>(options, options.config.attention.window);
           },
-          .count = count_parameters,
+          .add_parameters = add_parameters,
           .attention_flops =
               [](const ModelConfig& model, int64_t length) {
                 const auto window = static_cast<double>(std::min(model.attention.window, length));

@@ -84,7 +84,7 @@ SubLayerKind moa() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
             return std::make_unique<MoaAttention>(options);
           },
-          .count =
+          .add_parameters =
               [](const ModelConfig& model, ParameterCount& count) {
                 const MoaConfig& config = model.moa;
                 const int64_t width = projection_width(config);

@@ -33,8 +33,8 @@ ModelSize model_size(const ModelConfig& config) {
   count.vector(hidden);
   for (const LayerKind kind : config.layer_kinds()) {
     count.vector(2 * hidden);
-    sub_layer_kind(kind.attention).count(config, count);
-    sub_layer_kind(kind.mlp).count(config, count);
+    sub_layer_kind(kind.attention).add_parameters(config, count);
+    sub_layer_kind(kind.mlp).add_parameters(config, count);
   }
   return count.size();
 }

@@ -55,7 +55,7 @@ class MoeMlp final : public SubLayer {
 
 SubLayerKind moe() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> { return std::make_unique<MoeMlp>(options); },
-          .count =
+          .add_parameters =
               [](const ModelConfig& model, ParameterCount& count) {
                 const MoeConfig& config = model.moe;
                 const int64_t experts = config.num_experts, top_k = config.num_experts_per_tok;

@@ -1,5 +1,5 @@
 // A decoder layer is x + attention(norm(x)), then x + mlp(norm(x)). Attention and MLP are its sub-layers; each kind that
-// `model.layers` can name has one file here and one line in layer_kinds.h.
+// `model.layers` can name is defined in one file and listed in layer_kinds.h.
 #pragma once
 #include <memory>
 #include <string>
@@ -42,7 +42,7 @@ class SubLayer {
 struct SubLayerKind {
   std::unique_ptr<SubLayer> (*make)(const SubLayerOptions& options);
   /// Adds the parameters of one sub-layer.
-  void (*count)(const ModelConfig& config, ParameterCount& count);
+  void (*add_parameters)(const ModelConfig& config, ParameterCount& count);
   /// FLOPs of QK^T and AV for one trained token, forward and backward; null for an MLP.
   double (*attention_flops)(const ModelConfig& config, int64_t sequence_length) = nullptr;
 };

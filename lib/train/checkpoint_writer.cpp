@@ -80,11 +80,11 @@ void CheckpointWriter::begin() {
 std::shared_ptr<c10::Event> CheckpointWriter::copy_to_host(std::vector<TensorSlice>& slices) {
   const auto device = state_.model.device();
   const bool first = host_.empty();
-  const auto copy_all = [&](bool beside) {
+  const auto copy_all = [&](bool asynchronous) {
     for (size_t i = 0; i < slices.size(); ++i) {
       auto& data = slices[i].data;
-      if (first) host_.push_back(at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(beside)));
-      host_[i].copy_(data, /*non_blocking=*/beside);
+      if (first) host_.push_back(at::empty(data.sizes(), data.options().device(at::kCPU).pinned_memory(asynchronous)));
+      host_[i].copy_(data, /*non_blocking=*/asynchronous);
       data = host_[i];
     }
   };

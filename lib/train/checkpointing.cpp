@@ -149,9 +149,9 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
       values.copy_(reader.read(name, first, first + values.numel()));
     });
   }
+  load_router_biases(reader, state.model);
   storage.reset();
   state.optimizer->publish();
-  load_router_biases(reader, state.model);
   state.load_counters(reader.contents().state, reader.contents().step, reader.path() + "/state.json");
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/io/json.h"
 #include "lib/util/error.h"
 #include "lib/util/log/log.h"
 
@@ -10,17 +11,16 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<FileFingerprint> stored_files(const CheckpointReader& reader, const json& stored) try {
+std::vector<FileFingerprint> stored_files(const JsonFields& state) {
   std::vector<FileFingerprint> files;
-  for (const json& file : stored) {
-    files.push_back({.name = file.at("name").get<std::string>(),
-                     .source = file.at("source").get<int64_t>(),
-                     .tokens = file.at("tokens").get<int64_t>(),
-                     .xxh3 = file.at("xxh3").get<std::string>()});
+  for (const json& file : state.list("data_files")) {
+    const JsonFields fields{file, state.where + ": data_files"};
+    files.push_back({.name = fields.text("name"),
+                     .source = fields.count("source"),
+                     .tokens = fields.count("tokens"),
+                     .xxh3 = fields.text("xxh3")});
   }
   return files;
-} catch (const json::exception&) {
-  fail_user("{}/state.json: 'data_files' is not a list of name, source, tokens and xxh3", reader.path());
 }
 
 std::string list_files(const char* key, const std::vector<FileFingerprint>& files) {
@@ -40,9 +40,8 @@ json to_json(const std::vector<FileFingerprint>& files) {
 
 void check_same_data(const CheckpointReader& reader, const std::vector<FileFingerprint>& files, bool allow_change) {
   const json& state = reader.contents().state;
-  const auto stored = state.find("data_files");
-  if (stored == state.end()) return;
-  const std::string change = explain_change(stored_files(reader, *stored), files);
+  if (!state.contains("data_files")) return;
+  const std::string change = explain_change(stored_files({state, reader.path() + "/state.json"}), files);
   if (change.empty()) return;
   if (!allow_change) {
     fail_user(

@@ -7,6 +7,7 @@
 
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
 #include "lib/util/similar_path.h"
 
@@ -45,8 +46,10 @@ std::optional<CheckpointReader> open_share(const std::string& path, const Comm& 
   }
   try {
     return CheckpointReader(path, {comm.rank(), comm.world()});
+  } catch (const AccessError&) {
+    throw;  // the checkpoint may be good
   } catch (const Error& problem) {
-    if (problem.code() != kExitUser) throw;  // the storage failed: the checkpoint may be good
+    if (problem.code() != kExitUser) throw;  // the storage failed: likewise
     damage = problem.what();
     return std::nullopt;
   }
@@ -54,7 +57,8 @@ std::optional<CheckpointReader> open_share(const std::string& path, const Comm& 
 
 }  // namespace
 
-std::vector<std::string> checkpoints_of(const std::string& path) {
+std::vector<std::string> checkpoints_of(const std::string& name) {
+  const std::string path = name.substr(0, name.find_last_not_of('/') + 1);  // the folder of "runs/step_00000020/" is "runs"
   if (path_exists(path + "/manifest.json")) return {path};
   if (!is_folder(path)) fail_user("{}: no such run or checkpoint folder{}", path, explain_missing_path(path));
   std::vector<std::string> paths;
@@ -82,7 +86,7 @@ std::optional<NewestCheckpoint> open_newest_checkpoint(const std::vector<std::st
   if (rejected.empty()) return std::nullopt;
   if (rejected.size() == 1) fail_user("{}", damage.empty() ? rejected[0] + ": damaged, as another rank says" : damage);
   say("");
-  fail_user("{}: none of its {} checkpoints can be read (see above); restore one, or start anew in another --run-dir",
+  fail_user("{}: none of its {} checkpoints can be read (see above); restore one, or start again in another --run-dir",
             fs::path(rejected.front()).parent_path().string(), rejected.size());
 }
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <system_error>
 
-#include "lib/util/error.h"
+#include "lib/util/file_error.h"
 #include "lib/util/gpu.h"
 #include "lib/util/log/log.h"
 
@@ -83,7 +83,7 @@ Trace Tracer::end() {
   result->save(path_ + ".tmp");  // what goes wrong there is only logged
   std::error_code error;
   std::filesystem::rename(path_ + ".tmp", path_, error);
-  if (error) fail("{}: cannot write: {}", path_, error.message());
+  if (error) fail_file(path_, "write", error.value());
 
   Trace trace{.step = step_, .device = "CPU", .wall_ms = wall_ms, .path = path_};
   if (device_.is_cuda()) trace.device = gpus().at(static_cast<size_t>(device_.index())).name;

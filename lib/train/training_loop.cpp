@@ -5,6 +5,7 @@
 #include "lib/train/evaluate.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/trainer.h"
+#include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
 
 namespace scatterlm {
@@ -73,7 +74,13 @@ class TrainingLoop {
   }
 
   void trace() {
-    if (const auto traced = tracer_.before_update(state_.steps + 1)) observe([&](auto& observer) { observer.trace(*traced); });
+    observe([&](auto& observer) {
+      try {
+        if (const auto traced = tracer_.before_update(state_.steps + 1)) observer.trace(*traced);
+      } catch (const StorageError& error) {
+        log_error(fmt::format("{}; training continues without the trace", error.what()));
+      }
+    });
   }
 
   Due due_now(bool asked_to_stop, bool last) const {
@@ -92,8 +99,10 @@ class TrainingLoop {
     if (state_.comm.world() > 1) report.comm = since_report_ / static_cast<double>(clock_.steps());
     report.save_stall_ms = writer_.take_stall_ms();
     if (due.evaluate) report.val_loss = validation_loss();
-    if (run_.lock) run_.lock->check();
-    observe([&](auto& observer) { observer.step(report); });
+    observe([&](auto& observer) {
+      if (run_.lock) run_.lock->check();
+      observer.step(report);
+    });
     const int64_t most = state_.config.train.max_nonfinite_steps;
     const bool hopeless = report.nonfinite_row >= most;
     if (due.save || hopeless) writer_.save(due.stop || hopeless);

@@ -32,7 +32,7 @@ struct TrainingRun {
   const StopRequest& stop;
   EvalReader* validation = nullptr;      ///< none: nothing is evaluated
   TrainingObserver* observer = nullptr;  ///< none: nothing is reported (ranks other than 0)
-  const RunLock* lock = nullptr;         ///< of run_dir, checked before anything is written there
+  const RunLock* lock = nullptr;  ///< of run_dir, held by the rank with the observer; checked before each report and save
 };
 
 /// Trains until all steps are made (kExitDone), or until this rank or another one is asked to stop, after saving

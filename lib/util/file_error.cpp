@@ -16,6 +16,7 @@ bool is_mistake_in_path(int error) {
 void fail_file(const std::string& path, std::string_view what, int error) {
   const auto message = fmt::format("{}: cannot {}: {}", path, what, std::strerror(error));
   if (!is_mistake_in_path(error)) throw StorageError(message);
+  if (error == EACCES || error == EPERM) throw AccessError(message);
   fail_user("{}{}", message, error == ENOENT && what == "open" ? explain_missing_path(path) : "");
 }
 

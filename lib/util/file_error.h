@@ -13,10 +13,17 @@ class StorageError : public Error {
   explicit StorageError(const std::string& message) : Error(message, kExitFailure) {}
 };
 
+/// This user or this program may not read a file, which may be good all the same: no permission, an unknown format version.
+class AccessError : public Error {
+ public:
+  explicit AccessError(const std::string& message) : Error(message, kExitUser) {}
+};
+
 /// Whether errno `error` says that a path or its permissions must be changed: it is missing, forbidden, no folder, too long.
 bool is_mistake_in_path(int error);
 
-/// Throws "PATH: cannot WHAT: REASON" for errno `error`: Error with kExitUser where is_mistake_in_path(), else StorageError.
+/// Throws "PATH: cannot WHAT: REASON" for errno `error`: AccessError for lack of permission, Error with
+/// kExitUser for other mistakes (is_mistake_in_path), else StorageError.
 [[noreturn]] void fail_file(const std::string& path, std::string_view what, int error);
 
 }  // namespace scatterlm

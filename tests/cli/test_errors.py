@@ -70,8 +70,8 @@ TABLE = [
     ("config show /dev/null", "/dev/null: cannot read: not a regular file"),
     ("train --set optim.state_dtype=bfloat16", "optim.state_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: bfloat16, or leave out optim.state_dtype"),
     ("config show \x1b[31m.yaml", r"\x1b[31m.yaml: cannot read: No such file or directory"),
-    ("eval runs/tiny --thread\x1bs", r"unexpected argument '--thread\x1bs'; scatterlm eval --help says more"),
-    ("eval runs/tiny --threads 2000", "--threads: got '2000', must be from 0 to 1024; scatterlm eval --help says more"),
+    ("eval runs/tiny --thread\x1bs", r"unexpected argument '--thread\x1bs'; see scatterlm eval --help"),
+    ("eval runs/tiny --threads 2000", "--threads: got '2000', must be from 0 to 1024; see scatterlm eval --help"),
     # data
     ("train --set data.train=pipe", "pipe: cannot open: not a regular file"),
     ("data inspect data/fifo", "data/fifo: unknown format; if it is bare tokens without a header, set data.raw_dtype (data inspect: --raw-dtype) to uint16 or uint32"),
@@ -105,7 +105,7 @@ TABLE = [
     ("data prepare data --out out --tokenizer gpt2", "unknown tokenizer 'gpt2', there is: bytes"),
     ("data inspect nothere", "nothere: cannot open: No such file or directory"),
     # checkpoints
-    ("train --run-dir tiny.yaml/run", "tiny.yaml/run: cannot create the run folder: Not a directory; give another one with --run-dir"),
+    ("train --run-dir tiny.yaml/run", "tiny.yaml/run: cannot create the run folder: Not a directory; give another --run-dir"),
     ("train --resume none", "runs/tiny: holds a checkpoint of step 20, so --resume none cannot start from step 0 here; give another --run-dir, or --resume auto"),
     ("train --resume runs/nothere", "runs/nothere: no such run or checkpoint folder"),
     ("train --resume runs/empty", "runs/empty: " + NO_CHECKPOINT),

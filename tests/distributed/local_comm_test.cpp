@@ -214,8 +214,8 @@ TEST_CASE("ranks of another identity or that do not come are named") {
       } catch (const Error& error) {
         const std::string text = error.what();
         return text ==
-                   "rank 2 differs from rank 0: 'train.seed = 7' against 'train.seed = 1'; start every rank with the same program "
-                   "and configuration" ||
+                   "rank 2 differs from rank 0: 'train.seed = 7' against 'train.seed = 1'; start every rank with the same program, "
+                   "configuration and data" ||
                text == "1 of 3 ranks (started by hand) did not come within 1 s (parallel.start_timeout_s): 1";
       }
     });

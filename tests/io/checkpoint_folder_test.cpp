@@ -16,6 +16,8 @@ TEST_CASE("checkpoint: a run folder that is gone is not made again") {
   REQUIRE_THROWS_WITH(save(run, 1), run.dir + "/.tmp_step_00000001: cannot create: No such file or directory");
   std::ofstream(run.dir) << "a file";
   REQUIRE_THROWS_WITH(save(run, 1), run.dir + "/.tmp_step_00000001: cannot create: Not a directory");
+  // What rank 0 could not create is not the other ranks' mistake.
+  REQUIRE(save_ranks(run, 1, {tensors(), {}})[1] == run.path(1) + ": not saved: rank 0 has not created its folder");
 }
 
 TEST_CASE("checkpoint: what a crash has left is removed, and a checkpoint that was being replaced comes back") {

@@ -20,6 +20,7 @@ Loader open(const std::vector<BlendEntry>& entries) {
 struct Saved {
   explicit Saved(const std::optional<nlohmann::json>& files)
       : reader([&] {
+          std::filesystem::create_directories(dir / "run");
           auto state = nlohmann::json::object();
           if (files) state["data_files"] = *files;
           return save_checkpoint(dir / "run", {1, "", state}, {});
@@ -51,7 +52,8 @@ TEST_CASE("data of a checkpoint: moved and renamed files are the same, every oth
   REQUIRE(saved.explain(open({{dir / "b/*.bin", 1}})) == same);
 
   const auto grouped = saved.explain(open({{dir / "a/t_0.bin", 1}, {dir / "a/t_1.bin", 1}}));
-  REQUIRE_THAT(grouped, ContainsSubstring("t_1.bin (50 tokens"));
+  REQUIRE_THAT(grouped, ContainsSubstring("without t_1.bin (50 tokens") && ContainsSubstring("of entry 0; with t_1.bin") &&
+                            ContainsSubstring("of entry 1"));
   dir.write("b/x.bin", llmc_u16(iota(50, 1000)));
   dir.write("b/y.bin", llmc_u16(iota(100)));
   REQUIRE_THAT(saved.explain(open({{dir / "b/*.bin", 1}})), ContainsSubstring("have changed since this checkpoint"));
@@ -77,7 +79,9 @@ TEST_CASE("data of a checkpoint: swapped equal files of one source come in anoth
   const std::vector<FileFingerprint> before = {{"a", 0, 5, "1"}, {"b", 0, 6, "2"}};
   REQUIRE(explain_change(before, {before[1], before[0]}) == "the files come in another order");
   std::vector<FileFingerprint> many(9, {"new", 1, 7, "3"});
-  REQUIRE(explain_change({}, many) == "with new (7 tokens, hash 3), new (7 tokens, hash 3), new (7 tokens, hash 3) and 6 more");
+  REQUIRE(
+      explain_change({}, many) ==
+      "with new (7 tokens, hash 3) of entry 1, new (7 tokens, hash 3) of entry 1, new (7 tokens, hash 3) of entry 1 and 6 more");
 }
 
 TEST_CASE("data of a checkpoint: one without files fits any, one with a damaged list is refused") {
@@ -86,7 +90,7 @@ TEST_CASE("data of a checkpoint: one without files fits any, one with a damaged 
   REQUIRE(Saved(std::nullopt).explain(loader) == "");
   for (const char* damaged : {R"([{"name": 3}])", "3", R"([{"name": "t.bin", "source": 0, "tokens": "9", "xxh3": ""}])"}) {
     const Saved saved(nlohmann::json::parse(damaged));
-    REQUIRE_THAT(saved.explain(loader), ContainsSubstring("state.json: 'data_files' is not"));
+    REQUIRE_THAT(saved.explain(loader), ContainsSubstring("state.json: ") && ContainsSubstring("data_files"));
   }
 }
 

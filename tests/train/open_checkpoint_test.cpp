@@ -7,6 +7,8 @@
 
 #include "lib/train/run_folder.h"
 #include "lib/util/error.h"
+#include "lib/util/file.h"
+#include "lib/util/hash.h"
 #include "tests/catch.h"
 #include "tests/data/files.h"
 #include "tests/distributed/ranks.h"
@@ -56,11 +58,24 @@ TEST_CASE("the newest checkpoint that can be read is opened") {
   run.damage(1);
   REQUIRE_THROWS_WITH(open_checkpoint(run.dir), run.dir +
                                                     ": none of its 3 checkpoints can be read (see above); restore one, or "
-                                                    "start anew in another --run-dir");
+                                                    "start again in another --run-dir");
   REQUIRE_THROWS_WITH(open_checkpoint(run.path(3)), ContainsSubstring("damaged"));
   REQUIRE_THROWS_WITH(open_checkpoint(run.folder / "rum"),
                       ContainsSubstring("rum: no such run or checkpoint folder, did you mean"));
   REQUIRE_THROWS_WITH(open_checkpoint(run.folder / ""), ContainsSubstring("holds no checkpoint; train first"));
+}
+
+TEST_CASE("a checkpoint of another program's format is not damaged: none before it is used instead") {
+  const Run run({1, 2});
+  const auto manifest = run.path(2) + "/manifest.json";
+  std::string text = read_file(manifest);
+  const auto format = text.find("\"format\": 1");
+  REQUIRE(format != text.npos);
+  text.replace(format, 11, "\"format\": 2");
+  std::ofstream(manifest) << text;
+  std::ofstream(run.path(2) + "/manifest.xxh3") << hash_hex(text) << "\n";
+  REQUIRE_THROWS_WITH(resumed_step({run.dir, "auto"}), ContainsSubstring("format 2 is not known"));
+  REQUIRE(list_checkpoints(run.dir) == std::vector<int64_t>{1, 2});
 }
 
 TEST_CASE("resuming sets aside the newer checkpoints that cannot be read, so that pruning keeps the good ones") {
