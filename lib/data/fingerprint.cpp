@@ -15,14 +15,18 @@ bool same_samples(const FileFingerprint& a, const FileFingerprint& b) {
   return a.source == b.source && a.tokens == b.tokens && a.xxh3 == b.xxh3;
 }
 
-/// Files of `a` that `b` lacks, as text.
-std::string missing_in(const std::vector<FileFingerprint>& b, const std::vector<FileFingerprint>& a) {
+/// Files of `a` that `b` lacks, as text. Each file of `b` stands for one of `a`.
+std::string missing_in(std::vector<FileFingerprint> b, const std::vector<FileFingerprint>& a) {
   constexpr size_t kShown = 3;
   std::vector<std::string> shown;
   size_t count = 0;
   for (const FileFingerprint& file : a) {
-    const bool missing = std::ranges::none_of(b, [&](const auto& other) { return same_samples(file, other); });
-    if (missing && ++count <= kShown) shown.push_back(fmt::format("{} of entry {}", describe(file), file.source));
+    const auto found = std::ranges::find_if(b, [&](const auto& other) { return same_samples(file, other); });
+    if (found != b.end()) {
+      b.erase(found);
+    } else if (++count <= kShown) {
+      shown.push_back(fmt::format("{} of entry {}", describe(file), file.source));
+    }
   }
   const std::string rest = count > kShown ? fmt::format(" and {} more", count - kShown) : "";
   return fmt::format("{}{}", fmt::join(shown, ", "), rest);

@@ -83,7 +83,11 @@ Trace Tracer::end() {
   result->save(path_ + ".tmp");  // what goes wrong there is only logged
   std::error_code error;
   std::filesystem::rename(path_ + ".tmp", path_, error);
-  if (error) fail_file(path_, "write", error.value());
+  if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(path_ + ".tmp", ignored);
+    fail_file(path_, "write", error.value());
+  }
 
   Trace trace{.step = step_, .device = "CPU", .wall_ms = wall_ms, .path = path_};
   if (device_.is_cuda()) trace.device = gpus().at(static_cast<size_t>(device_.index())).name;

@@ -5,7 +5,7 @@
 #include "lib/train/evaluate.h"
 #include "lib/train/step_clock.h"
 #include "lib/train/trainer.h"
-#include "lib/util/file_error.h"
+#include "lib/util/error.h"
 #include "lib/util/log/log.h"
 
 namespace scatterlm {
@@ -77,7 +77,7 @@ class TrainingLoop {
     observe([&](auto& observer) {
       try {
         if (const auto traced = tracer_.before_update(state_.steps + 1)) observer.trace(*traced);
-      } catch (const StorageError& error) {
+      } catch (const Error& error) {
         log_error(fmt::format("{}; training continues without the trace", error.what()));
       }
     });

@@ -127,7 +127,7 @@ def test_a_mistake_that_one_rank_finds_is_all_that_is_said(scatterlm, tiny_confi
     (runs / "run").mkdir(parents=True)
     with open(runs / "run/.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        result = scatterlm("launch", "-n", 2, "train", tiny_config, "--run-dir", runs / "run")
+        result = scatterlm("launch", "-n", 2, "train", tiny_config, "--run-dir", runs / "run", "--set", "checkpoint.lock_timeout_s=0")
     assert result.returncode == 2
     assert re.fullmatch(r"\[0\] scatterlm: error: rank 0: .*another process trains in this folder.*\n", result.stderr)
 

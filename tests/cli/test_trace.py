@@ -61,8 +61,8 @@ def test_a_resumed_run_is_traced_or_says_that_it_is_too_late(scatterlm, tiny_con
     assert [line["step"] for line in read_metrics(run)] == list(range(1, 14))
 
 
-def test_a_trace_that_cannot_be_written_ends_the_run(scatterlm, tiny_config, runs):
+def test_a_trace_that_cannot_be_written_does_not_end_the_run(scatterlm, tiny_config, runs):
     (runs / "tiny/trace_step_00000003.json").mkdir(parents=True)
-    result = scatterlm("train", tiny_config, *traced(3))
-    assert result.returncode == 1
-    assert f"{runs}/tiny/trace_step_00000003.json: cannot write: Is a directory" in result.stderr
+    result = scatterlm("train", tiny_config, *traced(3), check=True)
+    assert f"{runs}/tiny/trace_step_00000003.json: cannot write: Is a directory; training continues without the trace" in result.stderr
+    assert read_metrics(runs / "tiny")[-1]["step"] == 5
