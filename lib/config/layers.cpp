@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string_view>
 
@@ -24,7 +23,9 @@ std::optional<Kind> kind_from_name(std::span<const LayerKindKeys> kinds, std::st
 }
 
 std::string names(std::span<const LayerKindKeys> kinds) {
-  return fmt::format("{}", fmt::join(kinds | std::views::transform(&LayerKindKeys::name), ", "));
+  std::vector<std::string_view> names;
+  for (const LayerKindKeys& kind : kinds) names.push_back(kind.name);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// Number of repetitions after the `*`; 0 if it is none.
