@@ -11,8 +11,6 @@ struct FileFingerprint {
   int64_t source = 0;  ///< number of the entry of data.train or data.validation, of those with a weight above 0
   int64_t tokens = 0;
   std::string xxh3;  ///< of blocks at equal distances
-
-  bool operator==(const FileFingerprint&) const = default;
 };
 
 /// "train.bin (24060 tokens, hash 0123456789abcdef)".

@@ -4,26 +4,19 @@
 
 #include "lib/distributed/local_comm.h"
 #include "lib/distributed/nccl_comm.h"
+#include "lib/distributed/silent_comm.h"
 
 namespace scatterlm {
 namespace {
 
-class SingleComm final : public Comm {
+class SingleComm final : public SilentComm {
  public:
-  int64_t rank() const override { return 0; }
-  int64_t world() const override { return 1; }
-  std::string transport() const override { return "nothing"; }
-  void all_reduce(at::Tensor) override {}
-  void broadcast(at::Tensor) override {}
-  void barrier() override {}
-  void background_barrier(std::stop_token) override {}
-  bool any(bool yes) override { return yes; }
+  SingleComm() : SilentComm(0, 1) {}
+
   CollectiveHandle reduce_scatter(const at::Tensor& full, at::Tensor part) override {
     if (part.data_ptr() != full.data_ptr()) part.copy_(full);
     return 0;
   }
-  CollectiveHandle all_gather(at::Tensor) override { return 0; }
-  void wait(CollectiveHandle) override {}
 };
 
 }  // namespace

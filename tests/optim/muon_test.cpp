@@ -8,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "lib/distributed/silent_comm.h"
 #include "lib/optim/newton_schulz.h"
 
 #include "tests/catch.h"
@@ -19,35 +20,25 @@ namespace {
 using Units = std::vector<std::unique_ptr<ParameterUnit>>;
 
 /// Rank `rank` of several that are threads of this process.
-struct ThreadComm final : Comm {
+struct ThreadComm final : SilentComm {
   struct Meeting {
     explicit Meeting(int64_t world) : buffers(static_cast<size_t>(world)), all(world) {}
     std::vector<at::Tensor> buffers;
     std::barrier<> all;
   };
-  ThreadComm(int64_t rank, Meeting& meeting) : rank_(rank), meeting_(meeting) {}
-  int64_t rank() const override { return rank_; }
-  int64_t world() const override { return std::ssize(meeting_.buffers); }
+  ThreadComm(int64_t rank, Meeting& meeting) : SilentComm(rank, std::ssize(meeting.buffers)), meeting_(meeting) {}
   std::string transport() const override { return "threads"; }
-  void all_reduce(at::Tensor) override {}
-  void broadcast(at::Tensor) override {}
-  void barrier() override {}
-  void background_barrier(std::stop_token) override {}
-  bool any(bool yes) override { return yes; }
-  CollectiveHandle reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
   CollectiveHandle all_gather(at::Tensor full) override {
-    meeting_.buffers[static_cast<size_t>(rank_)] = full;
+    meeting_.buffers[static_cast<size_t>(rank())] = full;
     meeting_.all.arrive_and_wait();
     const int64_t size = full.numel() / world();
     for (int64_t r = 0; r < world(); ++r) {
-      if (r != rank_) full.narrow(0, r * size, size).copy_(meeting_.buffers[static_cast<size_t>(r)].narrow(0, r * size, size));
+      if (r != rank()) full.narrow(0, r * size, size).copy_(meeting_.buffers[static_cast<size_t>(r)].narrow(0, r * size, size));
     }
     meeting_.all.arrive_and_wait();
     return 0;
   }
-  void wait(CollectiveHandle) override {}
 
-  int64_t rank_;
   Meeting& meeting_;
 };
 

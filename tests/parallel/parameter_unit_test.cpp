@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "lib/distributed/silent_comm.h"
 #include "lib/parallel/parameter_unit.h"
 
 #include "tests/catch.h"
@@ -10,20 +11,10 @@ using namespace scatterlm;
 namespace {
 
 /// Rank `rank` of three, which only waits: what it waited for is noted.
-struct ThreeRanks final : Comm {
-  explicit ThreeRanks(int64_t rank) : rank_(rank) {}
-  int64_t rank() const override { return rank_; }
-  int64_t world() const override { return 3; }
-  std::string transport() const override { return "nothing"; }
-  void all_reduce(at::Tensor) override {}
-  void broadcast(at::Tensor) override {}
-  void barrier() override {}
-  void background_barrier(std::stop_token) override {}
-  bool any(bool yes) override { return yes; }
-  CollectiveHandle reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
+struct ThreeRanks final : SilentComm {
+  explicit ThreeRanks(int64_t rank) : SilentComm(rank, 3) {}
   CollectiveHandle all_gather(at::Tensor) override { return 17; }
   void wait(CollectiveHandle ticket) override { waited.push_back(ticket); }
-  int64_t rank_;
   std::vector<CollectiveHandle> waited;
 };
 

@@ -2,6 +2,8 @@
 
 #include <ATen/record_function.h>
 
+#include "lib/distributed/silent_comm.h"
+
 #include "tests/data/files.h"
 #include "tests/train/tiny_run.h"
 
@@ -10,23 +12,6 @@
 using namespace scatterlm;
 
 namespace {
-
-/// One rank of several, without the others: a sum is what this rank adds to it.
-struct OneOfRanks final : Comm {
-  OneOfRanks(int64_t rank, int64_t world) : rank_(rank), world_(world) {}
-  int64_t rank() const override { return rank_; }
-  int64_t world() const override { return world_; }
-  std::string transport() const override { return "nothing"; }
-  void all_reduce(at::Tensor) override {}
-  void broadcast(at::Tensor) override {}
-  void barrier() override {}
-  void background_barrier(std::stop_token) override {}
-  bool any(bool yes) override { return yes; }
-  CollectiveHandle reduce_scatter(const at::Tensor&, at::Tensor) override { return 0; }
-  CollectiveHandle all_gather(at::Tensor) override { return 0; }
-  void wait(CollectiveHandle) override {}
-  int64_t rank_, world_;
-};
 
 /// Forward passes since the last call: each looks up one embedding.
 int64_t lookups = 0;
@@ -47,7 +32,7 @@ TEST_CASE("evaluate: all ranks make the same number of forward passes, and their
   EvalReader reader(data, 300, 16, 0);
   const auto handle = at::addGlobalCallback(at::RecordFunctionCallback(count_lookup));
   const auto evaluate_on = [&](int64_t rank, int64_t world) {
-    OneOfRanks comm(rank, world);
+    SilentComm comm(rank, world);  // a sum is what this rank adds to it
     lookups = 0;
     return evaluate(run.state->model, reader, /*num_sequences=*/2, comm);
   };
