@@ -59,7 +59,7 @@ void verify_checkpoints(const std::string& path) {
   }
 }
 
-void add_inspect(CLI::App& checkpoint) {
+void add_checkpoint_inspect(CLI::App& checkpoint) {
   auto* command = checkpoint.add_subcommand("inspect", "Show step, tokens and tensors");
   auto path = std::make_shared<std::string>();
   command->add_option("path", *path, "Checkpoint folder, or a run folder for its newest checkpoint")->required();
@@ -81,7 +81,7 @@ void add_checkpoint(CLI::App& app, int&) {
   auto* command = app.add_subcommand("checkpoint", "Inspect checkpoints and verify that they are intact");
   command->require_subcommand(1);
   command->footer("Example:\n  scatterlm checkpoint verify runs/quickstart");
-  add_inspect(*command);
+  add_checkpoint_inspect(*command);
   add_verify(*command);
 }
 

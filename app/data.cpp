@@ -41,7 +41,7 @@ void add_prepare(CLI::App& data) {
   });
 }
 
-void add_inspect(CLI::App& data) {
+void add_data_inspect(CLI::App& data) {
   auto* command = data.add_subcommand("inspect", "Show what is in token files: format, counts, common tokens, samples");
   auto options = std::make_shared<InspectOptions>();
   command->add_option("path", options->path, "Token file, shard pattern or Megatron prefix")->required();
@@ -67,7 +67,7 @@ void add_data(CLI::App& app, int&) {
   command->require_subcommand(1);
   command->footer("Example:\n  scatterlm data prepare src --glob '*.cpp' --val-every 50 --out data/src");
   add_prepare(*command);
-  add_inspect(*command);
+  add_data_inspect(*command);
 }
 
 }  // namespace scatterlm

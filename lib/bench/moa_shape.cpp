@@ -7,7 +7,7 @@
 namespace scatterlm::bench {
 namespace {
 
-MoaShape parse(const std::string& text, const std::vector<std::string>& names) {
+MoaShape parse_moa_shape(const std::string& text, const std::vector<std::string>& names) {
   const auto sizes = parse_sizes(text, "B,S,D,E,K,heads", names);
   const MoaShape shape{
       .batch = sizes[0], .sequence = sizes[1], .model = sizes[2], .experts = sizes[3], .top_k = sizes[4], .heads = sizes[5]};
@@ -52,7 +52,7 @@ std::vector<MoaShape> parse_moa_shapes(std::string_view text) {
                                            {16, 2048, 4096, 16, 2, 16, "moa-k2"},
                                            {16, 2048, 4096, 32, 4, 8, "moa-k4"},
                                            {16, 2048, 4096, 64, 8, 4, "moa-k8"}};
-  return parse_list<MoaShape>(text, {{"published", published}}, parse);
+  return parse_list<MoaShape>(text, {{"published", published}}, parse_moa_shape);
 }
 
 std::vector<Work> forward_work(const LinearShape& s, int64_t element_bytes) {

@@ -7,7 +7,7 @@
 namespace scatterlm::bench {
 namespace {
 
-MoeShape parse(const std::string& text, const std::vector<std::string>& names) {
+MoeShape parse_moe_shape(const std::string& text, const std::vector<std::string>& names) {
   const auto sizes = parse_sizes(text, "T,D,F,E,K", names);
   const MoeShape shape{.tokens = sizes[0], .model = sizes[1], .width = sizes[2], .experts = sizes[3], .top_k = sizes[4]};
   if (shape.top_k > shape.experts) fail_user("--shapes: K = {} in '{}' is more than E = {}", shape.top_k, text, shape.experts);
@@ -68,7 +68,7 @@ std::vector<MoeShape> parse_moe_shapes(std::string_view text) {
                                {"sparsity", sparsity()},
                                {"rounding", rounding()},
                                {"inference", inference()}},
-                              parse);
+                              parse_moe_shape);
 }
 
 }  // namespace scatterlm::bench

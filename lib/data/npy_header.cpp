@@ -6,7 +6,7 @@
 namespace scatterlm {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
 /// What follows `'key':` in the header's dict, which NumPy writes as {'descr': '<u2', 'fortran_order': False, 'shape': (5,), }.
 std::string_view value_of(std::string_view dict, std::string_view key, const std::string& path) {
@@ -38,12 +38,12 @@ int64_t parse_length(std::string_view value, const std::string& path) {
 }  // namespace
 
 bool NpyHeader::is_npy(const MappedFile& file) {
-  return file.size() >= kMagic.size() && std::memcmp(file.data(), kMagic.data(), kMagic.size()) == 0;
+  return file.size() >= kNpyMagic.size() && std::memcmp(file.data(), kNpyMagic.data(), kNpyMagic.size()) == 0;
 }
 
 NpyHeader::NpyHeader(const MappedFile& file, const std::string& path) {
   // Magic, u8 major, u8 minor, then the length of the dict: u16 in version 1, u32 later.
-  const auto version_at = static_cast<int64_t>(kMagic.size());
+  const auto version_at = static_cast<int64_t>(kNpyMagic.size());
   const auto size = static_cast<int64_t>(file.size());
   if (size < version_at + 6) fail_user("{}: truncated npy header", path);
   const int version = load_element<uint8_t>(file.data() + version_at, 0);

@@ -22,7 +22,7 @@ constexpr auto kTick = std::chrono::milliseconds(20);
 /// A store that has been silent for so long, or a machine whose heartbeats have, may be what a collective waits for.
 constexpr double kSilent_s = 2;
 /// At a timeout that no rank of this machine explains, the machine of the late rank gets so much longer to name it.
-constexpr double kGrace_s = 2;
+constexpr double kOtherMachineGrace_s = 2;
 
 bool is_gone(int pidfd) {
   pollfd query{.fd = pidfd, .events = POLLIN, .revents = 0};
@@ -158,7 +158,7 @@ void Watchdog::check_timeout(double passed_s) {
   const auto after = fmt::format("within {:g} s ({})", limit_s, storage ? "checkpoint.timeout_s" : timeout_key());
   if (const auto late = late_rank(next)) end(fmt::format("{} {}", *late, after));
   if (monitor_ == nullptr) end(fmt::format("all ranks have called the same collective, and it did not end {}", after));
-  if (waited_s > limit_s + kGrace_s) end(fmt::format("{} {}", why_other_machines_are_late(next), after));
+  if (waited_s > limit_s + kOtherMachineGrace_s) end(fmt::format("{} {}", why_other_machines_are_late(next), after));
 }
 
 std::optional<std::string> Watchdog::late_rank(uint32_t number) const {

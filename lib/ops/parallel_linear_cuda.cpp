@@ -27,7 +27,7 @@ struct Lists {
 };
 
 /// With gates s, da' = dO W, dx = s da', ds = <da', x>, dW = sum of dO[t]^T (s x): no product is kept.
-class ParallelLinearFunction : public torch::autograd::Function<ParallelLinearFunction> {
+class ParallelLinearCudaFunction : public torch::autograd::Function<ParallelLinearCudaFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& gates_TK, const at::Tensor& sorted_R, const at::Tensor& tokens_R,
@@ -96,7 +96,7 @@ std::optional<at::Tensor> cuda::parallel_linear(const at::Tensor& x, const at::T
                                                 const std::optional<at::Tensor>& gates_TK) {
   if (!kernels_take(x) || !kernels_take(weight) || weight.size(1) % 8 != 0 || !routing.tiles_E3.defined()) return {};
   const c10::DeviceGuard guard(x.device());
-  return ParallelLinearFunction::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
+  return ParallelLinearCudaFunction::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
                                        routing.offsets_E1, routing.tiles_E3, in_order == RowOrder::kToken,
                                        out_order == RowOrder::kToken);
 }

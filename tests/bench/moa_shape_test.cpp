@@ -5,7 +5,7 @@
 namespace scatterlm::bench {
 namespace {
 
-const MoaShape kShape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 1};  // T 10, R 30, width 128
+const MoaShape kMoaShape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 1};  // T 10, R 30, width 128
 
 std::vector<double> bytes_of(const std::vector<Work>& kernels) {
   std::vector<double> bytes;
@@ -38,7 +38,7 @@ TEST_CASE("moa shapes: errors", "[shapes]") {
 
 TEST_CASE("moa work: FLOPs and least bytes of both projections", "[work]") {
   const double x = 10 * 16, q = 30 * 128, w = 4 * 16 * 128, y = 30 * 16;  // x, dx, out and dout are alike
-  const auto forward = forward_work(kShape, 2), backward = backward_work(kShape, 2);
+  const auto forward = forward_work(kMoaShape, 2), backward = backward_work(kMoaShape, 2);
   REQUIRE(bytes_of(forward) == std::vector<double>{2 * (x + w + q), 2 * (q + w + y), 2 * (y + x)});
   REQUIRE(bytes_of(backward) ==
           std::vector<double>{2 * (x + w + 3 * q), 2 * (x + q + w), 2 * (q + w + y), 2 * (q + x + w), 2 * (y + x)});
@@ -57,9 +57,9 @@ TEST_CASE("moa work: roofline of the published shapes", "[work]") {
 }
 
 TEST_CASE("moa work: half of all pairs of positions attend", "[work]") {
-  REQUIRE(attention_forward_work(kShape, 2).flops == 2.0 * 2 * (5 * 5) * 3 * 128);
-  REQUIRE(attention_backward_work(kShape, 2).flops == 2 * attention_forward_work(kShape, 2).flops);
-  REQUIRE(attention_forward_work(kShape, 2).bytes == 2.0 * (2 * 30 + 2 * 10) * 128);
+  REQUIRE(attention_forward_work(kMoaShape, 2).flops == 2.0 * 2 * (5 * 5) * 3 * 128);
+  REQUIRE(attention_backward_work(kMoaShape, 2).flops == 2 * attention_forward_work(kMoaShape, 2).flops);
+  REQUIRE(attention_forward_work(kMoaShape, 2).bytes == 2.0 * (2 * 30 + 2 * 10) * 128);
 }
 
 }  // namespace scatterlm::bench

@@ -11,10 +11,10 @@
 namespace scatterlm::bench {
 namespace {
 
-const MoeShape kShape{.tokens = 21, .model = 16, .width = 24, .experts = 6, .top_k = 3};
+const MoeShape kPlainShape{.tokens = 21, .model = 16, .width = 24, .experts = 6, .top_k = 3};
 
 MoeInputs doubles(RoutingPattern pattern) {
-  auto in = make_inputs(kShape, pattern, at::kCPU);
+  auto in = make_inputs(kPlainShape, pattern, at::kCPU);
   for (auto* x : {&in.x_TD, &in.w1, &in.w2, &in.gates_TK, &in.dout_TD}) *x = x->to(at::kDouble);
   return in;
 }
@@ -23,7 +23,7 @@ MoeInputs doubles(RoutingPattern pattern) {
 
 TEST_CASE("plain: the MLP and its gradients are those of autograd through the formula", "[plain]") {
   const auto in = doubles(GENERATE(RoutingPattern::kRandom, RoutingPattern::kOne));
-  const auto routing = ops::ref::make_routing(in.ids_TK, kShape.experts);
+  const auto routing = ops::ref::make_routing(in.ids_TK, kPlainShape.experts);
   const auto result = plain::forward(in, routing);
   const auto grads = plain::backward(in, routing, result.h);
 
@@ -41,7 +41,7 @@ TEST_CASE("plain: the MLP and its gradients are those of autograd through the fo
 TEST_CASE("kernels alone: each is right on a CPU, and a wrong one is refused", "[kernels]") {
   const auto pattern =
       GENERATE(RoutingPattern::kRandom, RoutingPattern::kBalanced, RoutingPattern::kSkewed, RoutingPattern::kOne);
-  auto tensors = run_all_kernels(make_inputs(kShape, pattern, at::kCPU));
+  auto tensors = run_all_kernels(make_inputs(kPlainShape, pattern, at::kCPU));
   for (const auto kernel : kAllKernels) {
     INFO(kernel_name(kernel));
     REQUIRE(check_kernel(kernel, tensors) <= 2);
@@ -55,7 +55,7 @@ TEST_CASE("kernels alone: each is right on a CPU, and a wrong one is refused", "
 TEST_CASE("kernels alone: rows of the evidence file", "[kernels]") {
   const Machine machine;
   const Conditions conditions{.machine = machine, .routing = RoutingPattern::kSkewed, .rounds = 2};
-  const auto in = make_inputs(kShape, conditions.routing, machine.device);
+  const auto in = make_inputs(kPlainShape, conditions.routing, machine.device);
   const auto measured = measure_kernels("gather_sum", in, conditions);
   REQUIRE(measured.rows.size() == 2);
   std::vector<std::string> keys;

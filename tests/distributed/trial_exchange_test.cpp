@@ -62,13 +62,13 @@ class FakeExchange final : public TrialExchange {
   int broken_round_;
 };
 
-struct Outcome {
+struct TrialOutcome {
   std::vector<std::string> reasons;  ///< of each rank
   int cancelled = 0;                 ///< ranks that ended their waits
 };
 
 /// All ranks exchange, and agree; one of them has a fault.
-Outcome exchange(Fault fault, size_t guilty, int broken_round) {
+TrialOutcome exchange(Fault fault, size_t guilty, int broken_round) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto& shared = *static_cast<Shared*>(memory);
   Ranks ranks(kRanks);
@@ -83,7 +83,7 @@ Outcome exchange(Fault fault, size_t guilty, int broken_round) {
     return true;
   });
   REQUIRE(codes == ExitCodes(kRanks, 0));
-  Outcome outcome;
+  TrialOutcome outcome;
   for (size_t rank = 0; rank < kRanks; ++rank) {
     outcome.reasons.emplace_back(shared.reasons[rank].data());
     outcome.cancelled += shared.cancelled[rank];

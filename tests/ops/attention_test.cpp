@@ -15,7 +15,7 @@ struct Case {
   int64_t batch, queries, keys, heads, kv_heads, width;
 };
 
-Tensors make_inputs(const Case& c) {
+Tensors attention_inputs(const Case& c) {
   return {test::randn({c.batch, c.queries, c.heads, c.width}, 1), test::randn({c.batch, c.keys, c.kv_heads, c.width}, 2),
           test::randn({c.batch, c.keys, c.kv_heads, c.width}, 3)};
 }
@@ -45,7 +45,7 @@ TEST_CASE("attention: values and gradients", "[attention]") {
     return in_turns ? ops::attention_in_turns(x[0], x[1], x[2], mask) : ops::attention(x[0], x[1], x[2], mask);
   };
   test::require_correct(
-      op, [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, make_inputs(c), {}, kUlps);
+      op, [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, attention_inputs(c), {}, kUlps);
 }
 
 TEST_CASE("attention: a sliding window, values and gradients", "[attention]") {
@@ -55,11 +55,11 @@ TEST_CASE("attention: a sliding window, values and gradients", "[attention]") {
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
                         [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); },
-                        make_inputs(c), {}, kUlps);
+                        attention_inputs(c), {}, kUlps);
 }
 
 TEST_CASE("attention: a window of one position sees itself alone", "[attention]") {
-  const auto x = make_inputs({2, 6, 6, 2, 2, 4});
+  const auto x = attention_inputs({2, 6, 6, 2, 2, 4});
   REQUIRE(test::max_abs(ops::attention(x[0], x[1], x[2], {}, 1) - x[2]) < 1e-12);
 }
 
@@ -69,17 +69,17 @@ TEST_CASE("attention: long sequences in fp32", "[attention]") {
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
                               [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
-                              make_inputs(c), {.dtype = at::kFloat, .ulps = kUlps});
+                              attention_inputs(c), {.dtype = at::kFloat, .ulps = kUlps});
 }
 
 TEST_CASE("attention: a decode step equals the last row of the whole sequence", "[attention]") {
-  const auto x = make_inputs({2, 9, 9, 4, 2, 8});
+  const auto x = attention_inputs({2, 9, 9, 4, 2, 8});
   const auto whole = ops::attention(x[0], x[1], x[2]), step = ops::attention(x[0].slice(1, 8), x[1], x[2]);
   REQUIRE(test::max_abs(whole.slice(1, 8) - step) < 1e-12);
 }
 
 TEST_CASE("attention: later keys and other documents change nothing", "[attention]") {
-  const auto x = make_inputs({1, 8, 8, 2, 2, 4});
+  const auto x = attention_inputs({1, 8, 8, 2, 2, 4});
   auto changed = x[1].clone();
   changed.slice(1, 5) += 7;
   REQUIRE(at::equal(ops::attention(x[0], x[1], x[2]).slice(1, 0, 5), ops::attention(x[0], changed, x[2]).slice(1, 0, 5)));
@@ -113,7 +113,7 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision(
       [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
-      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, make_inputs(c),
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, attention_inputs(c),
       {.dtype = dtype, .device = at::kCUDA, .ulps = 4 * kUlps});
 }
 

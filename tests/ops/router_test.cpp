@@ -30,7 +30,7 @@ RouterOutput plain_router(const at::Tensor& x, const at::Tensor& weight, const s
 }
 
 /// The router of given logits: x = logits, weight = identity.
-RouterOutput route(const at::Tensor& logits_TE, const RouterOptions& options, const std::optional<at::Tensor>& bias = {}) {
+RouterOutput route_logits(const at::Tensor& logits_TE, const RouterOptions& options, const std::optional<at::Tensor>& bias = {}) {
   return ops::router(logits_TE, at::eye(logits_TE.size(1), logits_TE.options()), bias, options);
 }
 
@@ -93,13 +93,13 @@ TEST_CASE("router: bfloat16 input keeps logits in fp32", "[router]") {
 
 TEST_CASE("router: ties go to the lower index", "[router]") {
   const auto form = GENERATE(from_range(all_forms(3)));
-  const auto out = route(tensor({{1, 2, 2, 1, 2, 2}, {0, 0, 0, 0, 0, 0}}), form);
+  const auto out = route_logits(tensor({{1, 2, 2, 1, 2, 2}, {0, 0, 0, 0, 0, 0}}), form);
   REQUIRE(at::equal(out.ids_TK, tensor({{1, 2, 4}, {0, 1, 2}}, at::kInt)));
   REQUIRE(out.counts_E.sum().item<int>() == 6);
 }
 
 TEST_CASE("router: huge logits give finite gates and exact limits", "[router]") {
-  const auto out = route(tensor({{3e4, -3e4, 0}, {1e-30, 3e4, 3e4}}), {.num_experts_per_tok = 2});
+  const auto out = route_logits(tensor({{3e4, -3e4, 0}, {1e-30, 3e4, 3e4}}), {.num_experts_per_tok = 2});
   REQUIRE(at::equal(out.gates_TK, tensor({{1, 0}, {0.5, 0.5}})));
   REQUIRE(at::equal(out.ids_TK, tensor({{0, 2}, {1, 2}}, at::kInt)));
 }
@@ -126,18 +126,18 @@ TEST_CASE("router: the bias moves the selection, never the gates of the chosen",
   const auto form = GENERATE(from_range(all_forms(1)));
   const auto logits = tensor({{2, 1, 0}, {1, 2, 0}}, at::kDouble);
   const auto bias = at::tensor({0.0, 0.0, 10.0}, at::kDouble);
-  const auto out = route(logits, form, bias);
+  const auto out = route_logits(logits, form, bias);
   REQUIRE(at::equal(out.ids_TK, tensor({{2}, {2}}, at::kInt)));
   REQUIRE(at::equal(out.counts_E, at::tensor({0, 0, 2}, at::kInt)));
   const auto alone = reference::router(logits, at::eye(3, at::kDouble), bias, form);
   REQUIRE(test::max_abs(out.gates_TK - alone.gates) < 1e-15);
-  REQUIRE(test::max_abs(out.prob_sum_E - route(logits, form).prob_sum_E) == 0);
+  REQUIRE(test::max_abs(out.prob_sum_E - route_logits(logits, form).prob_sum_E) == 0);
 }
 
 TEST_CASE("router: auxiliary loss is 1 at balance, E/K at worst", "[router]") {
   const int64_t experts = 4, tokens = 8;
   const auto loss_of = [&](const at::Tensor& logits) {
-    const auto out = route(logits, {.num_experts_per_tok = 1});
+    const auto out = route_logits(logits, {.num_experts_per_tok = 1});
     return ops::load_balance_loss(out.prob_sum_E, experts * out.counts_E / static_cast<double>(tokens), tokens).item<double>();
   };
   const auto balanced = 100 * at::eye(experts, at::kDouble).repeat({2, 1});
@@ -150,7 +150,7 @@ TEST_CASE("router: auxiliary loss is 1 at balance, E/K at worst", "[router]") {
 TEST_CASE("router: gradients of the losses are the published formulas", "[router]") {
   const int64_t tokens = 6, experts = 5;
   const auto logits = test::randn({tokens, experts}, 1).requires_grad_();
-  const auto out = route(logits, {.num_experts_per_tok = 2});
+  const auto out = route_logits(logits, {.num_experts_per_tok = 2});
   const auto fraction = out.counts_E.to(at::kDouble) / static_cast<double>(tokens * 2);
   const auto probs = at::softmax(logits.detach(), 1);
 
@@ -170,7 +170,7 @@ TEST_CASE("router: same bits for any number of threads", "[router]") {
 }
 
 TEST_CASE("router: no tokens", "[router]") {
-  const auto out = route(at::empty({0, 4}), {.num_experts_per_tok = 2});
+  const auto out = route_logits(at::empty({0, 4}), {.num_experts_per_tok = 2});
   REQUIRE(out.ids_TK.sizes() == at::IntArrayRef({0, 2}));
   REQUIRE(at::equal(out.counts_E, at::zeros({4}, at::kInt)));
   REQUIRE(out.lse_sq_sum.item<float>() == 0);

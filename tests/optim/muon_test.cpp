@@ -57,7 +57,7 @@ Units make_units(Comm& comm, at::ScalarType dtype = at::kFloat) {
   return units;
 }
 
-at::Tensor flag(double value) { return at::full({1}, value, at::kFloat); }
+at::Tensor scalar(double value) { return at::full({1}, value, at::kFloat); }
 
 /// Gradients of a step, per unit, of all elements or of a rank's slice.
 std::vector<at::Tensor> gradients(const Units& units, int64_t step, bool slice = false) {
@@ -81,7 +81,7 @@ std::vector<at::Tensor> copies(const std::vector<at::Tensor>& tensors) {
 at::Tensor of_param(const at::Tensor& flat, const Param& p) { return flat.narrow(0, p.offset, p.numel).view(p.shape); }
 
 /// The formula of lib/optim/muon.h for one matrix, in fp64, by plain products.
-struct Formula {
+struct MuonFormula {
   at::Tensor weights, momentum;
 
   static at::Tensor orthogonal(at::Tensor x, int64_t iterations) {
@@ -139,7 +139,7 @@ TEST_CASE("Muon follows its formula in each matrix and each expert; the router, 
   muon->initialise(5);
   adamw->initialise(5);
 
-  std::vector<Formula> formulas;
+  std::vector<MuonFormula> formulas;
   for (const auto& p : units[1]->params()) {
     for (const auto& m : matrices_of(p.tensor.detach(), p.matrix_rows.empty() ? std::vector{p.shape[0]} : p.matrix_rows)) {
       if (!p.matrix_rows.empty()) formulas.push_back({m.to(at::kDouble).clone(), at::zeros_like(m, at::kDouble)});
@@ -149,8 +149,8 @@ TEST_CASE("Muon follows its formula in each matrix and each expert; the router, 
   for (int64_t step = 1; step <= 4; ++step) {
     auto grads = gradients(units, step);
     for (auto& grad : grads) grad = grad * 4;  // divided by the scale
-    muon->step(copies(grads), 0.02, flag(4), flag(0));
-    adamw->step(copies(grads), 0.02, flag(4), flag(0));
+    muon->step(copies(grads), 0.02, scalar(4), scalar(0));
+    adamw->step(copies(grads), 0.02, scalar(4), scalar(0));
     size_t next = 0;
     for (size_t i = 0; i < units[1]->params().size(); ++i) {
       const auto& p = units[1]->params()[i];
@@ -187,7 +187,7 @@ TEST_CASE("a step that is skipped changes no bit of weights and state") {
   const auto units = make_units(*comm);
   const auto muon = make_optimizer(kConfig, units, *comm, Sharding({}, *comm));
   muon->initialise(5);
-  muon->step(gradients(units, 1), 0.02, flag(1), flag(0));
+  muon->step(gradients(units, 1), 0.02, scalar(1), scalar(0));
   const auto all = [&] {
     std::vector<at::Tensor> tensors{muon->updates().clone()};
     for (const auto& shard : muon->shards()) {
@@ -199,7 +199,7 @@ TEST_CASE("a step that is skipped changes no bit of weights and state") {
   const auto before = all();
   auto grads = gradients(units, 2);
   for (auto& grad : grads) grad = grad * NAN;
-  muon->step(grads, 0.02, flag(NAN), flag(1));
+  muon->step(grads, 0.02, scalar(NAN), scalar(1));
   const auto after = all();
   for (size_t i = 0; i < before.size(); ++i) REQUIRE(after[i].equal(before[i]));
 }
@@ -209,7 +209,7 @@ TEST_CASE("ranks whose slices cut matrices update as one rank does, whatever the
   const auto whole = make_units(*alone);
   const auto reference = make_optimizer(kConfig, whole, *alone, Sharding({}, *alone));
   reference->initialise(5);
-  for (int64_t step = 1; step <= 3; ++step) reference->step(gradients(whole, step), 0.02, flag(1), flag(0));
+  for (int64_t step = 1; step <= 3; ++step) reference->step(gradients(whole, step), 0.02, scalar(1), scalar(0));
 
   for (const int64_t world : {2, 4}) {
     for (const int64_t zero : {0, 1}) {
@@ -223,7 +223,7 @@ TEST_CASE("ranks whose slices cut matrices update as one rank does, whatever the
             auto& own = units[static_cast<size_t>(rank)] = make_units(comm);
             const auto muon = make_optimizer(kConfig, own, comm, Sharding({.zero = zero}, comm));
             muon->initialise(5);
-            for (int64_t step = 1; step <= 3; ++step) muon->step(gradients(own, step, zero > 0), 0.02, flag(1), flag(0));
+            for (int64_t step = 1; step <= 3; ++step) muon->step(gradients(own, step, zero > 0), 0.02, scalar(1), scalar(0));
           });
         }
       }
@@ -249,9 +249,9 @@ TEST_CASE("bf16 parameters follow an fp32 master copy; with state_dtype bfloat16
   const auto rounded = make_optimizer(bare_config, bare, *comm, Sharding({}, *comm));
   for (const auto* optimizer : {&reference, &master, &rounded}) (*optimizer)->initialise(5);
   for (int64_t step = 1; step <= 3; ++step) {
-    reference->step(gradients(full, step), 0.02, flag(1), flag(0));
-    master->step(gradients(half, step), 0.02, flag(1), flag(0));
-    rounded->step(gradients(bare, step), 0.02, flag(1), flag(0));
+    reference->step(gradients(full, step), 0.02, scalar(1), scalar(0));
+    master->step(gradients(half, step), 0.02, scalar(1), scalar(0));
+    rounded->step(gradients(bare, step), 0.02, scalar(1), scalar(0));
   }
   REQUIRE(master->shards()[1].weights.equal(full[1]->flat_params()));
   REQUIRE(half[1]->flat_params().equal(full[1]->flat_params().to(at::kBFloat16)));

@@ -28,8 +28,8 @@ struct Notes final : TrainingObserver {
   int64_t progressed = 0;
 };
 
-struct Fixture {
-  explicit Fixture(const std::function<void(Config&)>& change = {})
+struct LoopFixture {
+  explicit LoopFixture(const std::function<void(Config&)>& change = {})
       : run([&](Config& config) {
           config.train.steps = 6;
           config.log.interval = 3;
@@ -53,14 +53,14 @@ using Names = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("a run reports at its interval, saves at its end and sums up") {
-  Fixture f;
+  LoopFixture f;
   REQUIRE(f.train() == kExitDone);
   REQUIRE(f.observer.notes == Names{"step 3", "step 6", "summary"});
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{6});
 }
 
 TEST_CASE("it evaluates before the first step, when it is due and at the end, and saves when that is due") {
-  Fixture f([](Config& config) {
+  LoopFixture f([](Config& config) {
     config.data.validation = config.data.train;
     config.train.eval_interval = 4;
     config.checkpoint.save_interval = 2;
@@ -73,7 +73,7 @@ TEST_CASE("it evaluates before the first step, when it is due and at the end, an
 }
 
 TEST_CASE("a run that is out of time saves and asks to be started again; the next goes on where it stood") {
-  Fixture whole, f;
+  LoopFixture whole, f;
   REQUIRE(f.train(1e-9) == kExitRestart);
   REQUIRE(f.observer.notes == Names{"step 1"});
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{1});
@@ -84,7 +84,7 @@ TEST_CASE("a run that is out of time saves and asks to be started again; the nex
 }
 
 TEST_CASE("a run whose steps are not finite saves what it had and fails") {
-  Fixture f([](Config& config) { config.train.max_nonfinite_steps = 2; });
+  LoopFixture f([](Config& config) { config.train.max_nonfinite_steps = 2; });
   f.run.weight("norm.weight").fill_(3e38f);
   const auto before = f.run.tensors();
   REQUIRE_THROWS_WITH(f.train(), ContainsSubstring("3 steps in a row up to step 3 had a loss or gradient that is not finite"));

@@ -10,7 +10,7 @@ using test::all_forms;
 using test::Tensors;
 using namespace test::rounding;
 
-struct Size {
+struct RoundedSize {
   int64_t tokens, experts, top_k;
 };
 
@@ -26,12 +26,12 @@ void require_kernel_is_right(const at::Tensor& logits_TE, const ops::RouterOptio
   REQUIRE(test::max_abs(out.gates_R - twin.gates_R) < 1e-6);
 }
 
-at::Tensor random_logits(const Size& size) { return skewed_logits(size.tokens, size.experts).to(at::kFloat); }
+at::Tensor random_logits(const RoundedSize& size) { return skewed_logits(size.tokens, size.experts).to(at::kFloat); }
 
 }  // namespace
 
 TEST_CASE("token_rounding on kernels: lists and gates are the twin's", "[token_rounding]") {
-  const auto size = GENERATE(Size{0, 3, 2}, Size{1, 1, 1}, Size{127, 3, 3}, Size{600, 7, 3}, Size{150, 70, 64});
+  const auto size = GENERATE(RoundedSize{0, 3, 2}, RoundedSize{1, 1, 1}, RoundedSize{127, 3, 3}, RoundedSize{600, 7, 3}, RoundedSize{150, 70, 64});
   require_kernel_is_right(random_logits(size), {.num_experts_per_tok = size.top_k});
 }
 
@@ -59,7 +59,7 @@ TEST_CASE("token_rounding on kernels: NaN logits give the lists of the twin", "[
 }
 
 TEST_CASE("token_rounding on kernels: gradients of every form", "[token_rounding]") {
-  const auto size = GENERATE(Size{150, 6, 2}, Size{130, 36, 33});
+  const auto size = GENERATE(RoundedSize{150, 6, 2}, RoundedSize{130, 36, 33});
   const auto form = GENERATE_COPY(from_range(all_forms(size.top_k)));
   if (size.top_k > 32 && form.norm_topk_prob) return;  // two slots in a lane: two forms are enough
   const auto op = [&](const Tensors& in) { return ops::token_rounding(route(in[0], form), form).gates_R; };
