@@ -5,7 +5,8 @@
 namespace scatterlm::bench {
 namespace {
 
-const MoaShape kMoaShape{.batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 1};  // T 10, R 30, width 128
+const MoaShape kMoaShape{
+    .batch = 2, .sequence = 5, .model = 16, .experts = 4, .top_k = 3, .heads = 1};  // T 10, R 30, width 128
 
 std::vector<double> bytes_of(const std::vector<Work>& kernels) {
   std::vector<double> bytes;

@@ -30,7 +30,8 @@ RouterOutput plain_router(const at::Tensor& x, const at::Tensor& weight, const s
 }
 
 /// The router of given logits: x = logits, weight = identity.
-RouterOutput route_logits(const at::Tensor& logits_TE, const RouterOptions& options, const std::optional<at::Tensor>& bias = {}) {
+RouterOutput route_logits(const at::Tensor& logits_TE, const RouterOptions& options,
+                          const std::optional<at::Tensor>& bias = {}) {
   return ops::router(logits_TE, at::eye(logits_TE.size(1), logits_TE.options()), bias, options);
 }
 

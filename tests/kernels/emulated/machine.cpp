@@ -41,8 +41,8 @@ struct Warp {
   size_t products_of_lane[32] = {};
 };
 
-/// Where a thread or the scheduler goes on: a buffer of __builtin_setjmp, which makes no call of the system; swapcontext makes two,
-/// which were four fifths of the time of these tests.
+/// Where a thread or the scheduler goes on: a buffer of __builtin_setjmp, which makes no call of the system; swapcontext makes
+/// two, which were four fifths of the time of these tests.
 using Place = void* [5];
 
 struct Thread {

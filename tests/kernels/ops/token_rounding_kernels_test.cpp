@@ -31,7 +31,8 @@ at::Tensor random_logits(const RoundedSize& size) { return skewed_logits(size.to
 }  // namespace
 
 TEST_CASE("token_rounding on kernels: lists and gates are the twin's", "[token_rounding]") {
-  const auto size = GENERATE(RoundedSize{0, 3, 2}, RoundedSize{1, 1, 1}, RoundedSize{127, 3, 3}, RoundedSize{600, 7, 3}, RoundedSize{150, 70, 64});
+  const auto size = GENERATE(RoundedSize{0, 3, 2}, RoundedSize{1, 1, 1}, RoundedSize{127, 3, 3}, RoundedSize{600, 7, 3},
+                             RoundedSize{150, 70, 64});
   require_kernel_is_right(random_logits(size), {.num_experts_per_tok = size.top_k});
 }
 
