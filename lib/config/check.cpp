@@ -20,6 +20,7 @@ class Checker {
     check_layers();
     if (uses("model.attention")) check_attention();
     if (uses("model.moa")) check_moa();
+    check_rope_scaling();
     if (uses("model.moe")) check_top_k("model.moe", config_.model.moe.num_experts_per_tok, config_.model.moe.num_experts);
     if (uses("model.router")) check_router();
     check_run();
@@ -62,6 +63,20 @@ class Checker {
         {"model.attention.num_attention_heads", "model.attention.num_key_value_heads"},
         fmt::format("'model.attention.num_attention_heads: {}' must be a multiple of 'model.attention.num_key_value_heads: {}'",
                     attention.num_attention_heads, attention.num_key_value_heads));
+    require(!attention.bias || !attention.qkv_bias, {"model.attention.bias", "model.attention.qkv_bias"},
+            "'model.attention.bias: true' already has what 'model.attention.qkv_bias: true' asks for; remove one of them");
+  }
+
+  void check_rope_scaling() const {
+    const RopeScalingConfig& rope = config_.model.rope_scaling;
+    require(rope.type != RopeScaling::kLlama3 || rope.low_freq_factor < rope.high_freq_factor,
+            {"model.rope_scaling.low_freq_factor", "model.rope_scaling.high_freq_factor"},
+            fmt::format("'model.rope_scaling.low_freq_factor: {}' must be below 'model.rope_scaling.high_freq_factor: {}'",
+                        rope.low_freq_factor, rope.high_freq_factor));
+    require(rope.type != RopeScaling::kYarn || rope.beta_slow < rope.beta_fast,
+            {"model.rope_scaling.beta_slow", "model.rope_scaling.beta_fast"},
+            fmt::format("'model.rope_scaling.beta_slow: {}' must be below 'model.rope_scaling.beta_fast: {}'", rope.beta_slow,
+                        rope.beta_fast));
   }
 
   void check_moa() const {

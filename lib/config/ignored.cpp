@@ -45,6 +45,20 @@ std::vector<Ignored> ignored_keys(const Config& config) {
   unless(router.balance == Balance::kAux, "model.router.aux_loss_coef", "model.router.balance", balance);
   unless(router.balance == Balance::kBias, "model.router.bias_update_rate", "model.router.balance", balance);
 
+  unless(config.model.moe.shared_intermediate_size > 0, "model.moe.shared_gate", "model.moe.shared_intermediate_size",
+         "model.moe.shared_intermediate_size is 0");
+
+  const RopeScaling scaling = config.model.rope_scaling.type;
+  const std::string rope = std::string("model.rope_scaling.type is ") + enum_name(scaling);
+  const auto unless_rope = [&](bool used, const char* key) {
+    unless(used, std::string("model.rope_scaling.") + key, "model.rope_scaling.type", rope);
+  };
+  const bool llama3 = scaling == RopeScaling::kLlama3, yarn = scaling == RopeScaling::kYarn;
+  unless_rope(scaling != RopeScaling::kNone, "factor");
+  unless_rope(llama3 || yarn, "original_max_position_embeddings");
+  for (const char* key : {"low_freq_factor", "high_freq_factor"}) unless_rope(llama3, key);
+  for (const char* key : {"beta_fast", "beta_slow", "attention_factor"}) unless_rope(yarn, key);
+
   const bool evaluates = !config.data.validation.empty();
   unless(evaluates, "train.eval_interval", "data.validation", "data.validation is not set");
   unless(evaluates, "train.eval_tokens", "data.validation", "data.validation is not set");

@@ -19,6 +19,9 @@ struct AttentionConfig {
   double rope_theta = 10000;
   QkNorm qk_norm = QkNorm::kNone;
   bool bias = false;
+  bool qkv_bias = false;
+  double clip_qkv = 0;
+  std::optional<double> multiplier;  // none: auto
   int64_t window = 4096;
 
   bool operator==(const AttentionConfig&) const = default;
@@ -31,6 +34,10 @@ struct AttentionConfig {
     v.key("rope_theta", rope_theta, "base of the rotary embedding", Range{1, 1e12});
     v.key("qk_norm", qk_norm, "RMSNorm of queries and keys: per head, or over the whole projection");
     v.key("bias", bias, "bias on the q, k, v and output projections");
+    v.key("qkv_bias", qkv_bias, "bias on the q, k and v projections only");
+    v.key("clip_qkv", clip_qkv, "queries, keys and values are clamped to [-clip_qkv, clip_qkv], after qk_norm; 0 = not",
+          Range{0, 1e6});
+    v.key("multiplier", multiplier, "factor on the attention scores; auto: 1/sqrt(head_dim)", Range{1e-6, 1e3});
     v.key("window", window, "swa layers: a query sees itself and the window - 1 positions before it", Range{1, 1 << 24});
   }
 };
@@ -42,6 +49,7 @@ struct MoaConfig {
   int64_t head_dim = 32;
   double rope_theta = 10000;
   QkNorm qk_norm = QkNorm::kNone;
+  bool output_bias = false;
 
   bool operator==(const MoaConfig&) const = default;
 
@@ -54,12 +62,14 @@ struct MoaConfig {
     v.key("head_dim", head_dim, "width of one head; even", Range{2, 512});
     v.key("rope_theta", rope_theta, "base of the rotary embedding", Range{1, 1e12});
     v.key("qk_norm", qk_norm, "RMSNorm of queries and keys: per head, or over the whole projection of one expert");
+    v.key("output_bias", output_bias, "one bias, shared by all experts, on the sum of their outputs");
   }
 };
 
 struct DenseConfig {
   int64_t intermediate_size = 512;
   Activation activation = Activation::kSwiglu;
+  bool bias = false;
 
   bool operator==(const DenseConfig&) const = default;
 
@@ -67,6 +77,7 @@ struct DenseConfig {
   void visit(V& v) {
     v.key("intermediate_size", intermediate_size, "width of the MLP", Range{1, 1 << 20});
     v.key("activation", activation, "swiglu, geglu and reglu are gated; relu2 and gelu are not");
+    v.key("bias", bias, "bias on the up and down projections");
   }
 };
 
@@ -75,8 +86,10 @@ struct MoeConfig {
   int64_t num_experts_per_tok = 2;
   int64_t moe_intermediate_size = 128;
   int64_t shared_intermediate_size = 0;
+  bool shared_gate = false;
   Activation activation = Activation::kSwiglu;
   bool bias = false;
+  bool output_bias = false;
 
   bool operator==(const MoeConfig&) const = default;
 
@@ -87,8 +100,10 @@ struct MoeConfig {
     v.key("moe_intermediate_size", moe_intermediate_size, "width of one expert", Range{1, 1 << 20});
     v.key("shared_intermediate_size", shared_intermediate_size, "width of the expert that sees every token; 0 = none",
           Range{0, 1 << 20});
+    v.key("shared_gate", shared_gate, "the shared expert's output is multiplied by the sigmoid of a linear map of the token");
     v.key("activation", activation, "swiglu, geglu and reglu are gated; relu2 and gelu are not");
     v.key("bias", bias, "bias on the up and down projections of the experts, not of the shared one");
+    v.key("output_bias", output_bias, "one bias, shared by all experts, on the sum of their outputs");
   }
 };
 
@@ -127,6 +142,36 @@ struct RouterConfig {
   }
 };
 
+/// Rotary embedding for sequences longer than those of the first training. Formulas: lib/nn/rope_scaling.h.
+struct RopeScalingConfig {
+  RopeScaling type = RopeScaling::kNone;
+  double factor = 1;
+  int64_t original_max_position_embeddings = 8192;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  std::optional<double> attention_factor;  // none: auto
+
+  bool operator==(const RopeScalingConfig&) const = default;
+
+  template <class V>
+  void visit(V& v) {
+    v.key("type", type, "linear: all frequencies; llama3 and yarn: the low ones, as published with Llama 3.1 and YaRN");
+    v.key("factor", factor, "what frequencies are divided by", Range{1, 1e6});
+    v.key("original_max_position_embeddings", original_max_position_embeddings,
+          "sequence length of the first training (llama3, yarn)", Range{1, 1e9});
+    v.key("low_freq_factor", low_freq_factor, "llama3: fewer turns than this in the original length are scaled in full",
+          Range{1e-3, 1e6});
+    v.key("high_freq_factor", high_freq_factor, "llama3: more turns than this in the original length are not scaled",
+          Range{1e-3, 1e6});
+    v.key("beta_fast", beta_fast, "yarn: more turns than this in the original length are not scaled", Range{1e-3, 1e6});
+    v.key("beta_slow", beta_slow, "yarn: fewer turns than this in the original length are scaled in full", Range{1e-3, 1e6});
+    v.key("attention_factor", attention_factor, "yarn: factor on rotated queries and keys; auto: 0.1 ln(factor) + 1",
+          Range{1e-3, 1e3});
+  }
+};
+
 constexpr int64_t kMaxLayers = 4096;
 
 /// Name of a kind of layer in `layers`, and the keys and groups of `model` that it reads. What one kind names here is ignored
@@ -159,6 +204,10 @@ struct ModelConfig {
   double rms_norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double logits_scaling = 1;
+  RopeScalingConfig rope_scaling;
   AttentionConfig attention;
   MoaConfig moa;
   DenseConfig dense;
@@ -182,6 +231,11 @@ struct ModelConfig {
           "standard deviation of initial weights; those into the residual stream get it / sqrt(2 * layers)",
           {Range{0, 10}, OnResume::kWarn});
     v.key("tie_word_embeddings", tie_word_embeddings, "the output head is the embedding");
+    v.key("embedding_multiplier", embedding_multiplier, "factor on embeddings", Range{1e-6, 1e6});
+    v.key("residual_multiplier", residual_multiplier, "factor on what attention and MLP add to the residual stream",
+          Range{1e-6, 1e6});
+    v.key("logits_scaling", logits_scaling, "logits are divided by this", Range{1e-6, 1e6});
+    v.group("rope_scaling", rope_scaling);
     v.group("attention", attention);
     v.group("moa", moa);
     v.group("dense", dense);

@@ -18,27 +18,32 @@ int64_t mlp_elements(Activation activation, int64_t hidden, int64_t width) {
   return hidden * (up_rows(activation, width) + width);
 }
 
-DenseMlp::DenseMlp(Activation activation, int64_t width, const std::string& name, const SubLayerOptions& options)
-    : activation_(activation) {
-  const int64_t hidden = options.config.hidden_size;
+DenseMlp::DenseMlp(const DenseConfig& config, const std::string& name, const SubLayerOptions& options)
+    : activation_(config.activation) {
+  const auto activation = config.activation;
+  const int64_t hidden = options.config.hidden_size, width = config.intermediate_size;
   up_weight_ = options.unit.param(name + ".up_proj.weight", {up_rows(activation, width), hidden},
                                   Init::normal(options.init.normal), Decay::kYes, up_matrices(activation, width));
   down_weight_ = options.unit.param(name + ".down_proj.weight", {hidden, width}, Init::normal(options.init.residual),
                                     Decay::kYes, {hidden});
+  if (!config.bias) return;
+  up_bias_ = options.unit.param(name + ".up_proj.bias", {up_rows(activation, width)}, Init::zeros(), Decay::kNo);
+  down_bias_ = options.unit.param(name + ".down_proj.bias", {hidden}, Init::zeros(), Decay::kNo);
 }
 
 at::Tensor DenseMlp::forward(const at::Tensor& x, Context&) {
-  return ops::linear(ops::activation(ops::linear(x, up_weight_), activation_), down_weight_);
+  return ops::linear(ops::activation(ops::linear(x, up_weight_, up_bias_), activation_), down_weight_, down_bias_);
 }
 
 SubLayerKind dense() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
-            const DenseConfig& config = options.config.dense;
-            return std::make_unique<DenseMlp>(config.activation, config.intermediate_size, options.name, options);
+            return std::make_unique<DenseMlp>(options.config.dense, options.name, options);
           },
           .add_parameters =
               [](const ModelConfig& model, ParameterCount& count) {
-                count.matrix(mlp_elements(model.dense.activation, model.hidden_size, model.dense.intermediate_size));
+                const DenseConfig& config = model.dense;
+                count.matrix(mlp_elements(config.activation, model.hidden_size, config.intermediate_size));
+                if (config.bias) count.vector(up_rows(config.activation, config.intermediate_size) + model.hidden_size);
               }};
 }
 

@@ -1,15 +1,16 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "lib/nn/sub_layer.h"
 
 namespace scatterlm::nn {
 
-/// W_down act(W_up x). Gated activations have gate rows first in W_up.
+/// W_down act(W_up x), or with biases W_down act(W_up x + b_up) + b_down. Gated activations have gate rows first in W_up.
 class DenseMlp final : public SubLayer {
  public:
   /// Declares its parameters under `name`, which may be that of a part of the sub-layer that `options` describes.
-  DenseMlp(Activation activation, int64_t width, const std::string& name, const SubLayerOptions& options);
+  DenseMlp(const DenseConfig& config, const std::string& name, const SubLayerOptions& options);
 
   /// x [..., D] -> same shape
   at::Tensor forward(const at::Tensor& x, Context& context) override;
@@ -18,6 +19,7 @@ class DenseMlp final : public SubLayer {
   Activation activation_;
   at::Tensor up_weight_;    ///< [2F, D] or [F, D]
   at::Tensor down_weight_;  ///< [D, F]
+  std::optional<at::Tensor> up_bias_, down_bias_;
 };
 
 /// Rows of W_up.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "lib/nn/attention_parts.h"
@@ -32,10 +33,9 @@ class GqaAttention final : public SubLayer {
                              Decay::kYes, {query, key, key});
     o_weight_ = unit.param(options.name + ".o_proj.weight", {hidden, query}, Init::normal(options.init.residual), Decay::kYes,
                            {hidden});
-    if (config_.bias) {
+    if (config_.bias || config_.qkv_bias)
       qkv_bias_ = unit.param(options.name + ".qkv_proj.bias", {query + 2 * key}, Init::zeros(), Decay::kNo);
-      o_bias_ = unit.param(options.name + ".o_proj.bias", {hidden}, Init::zeros(), Decay::kNo);
-    }
+    if (config_.bias) o_bias_ = unit.param(options.name + ".o_proj.bias", {hidden}, Init::zeros(), Decay::kNo);
     if (config_.qk_norm != QkNorm::kNone) qk_norm_.emplace(config_.qk_norm, query, key, config_.head_dim, options);
   }
 
@@ -43,15 +43,20 @@ class GqaAttention final : public SubLayer {
     const auto [query, key] = Widths(config_);
     const int64_t width = config_.head_dim;
     const auto parts = ops::linear(x_BSD, qkv_weight_, qkv_bias_).split_with_sizes({query, key, key}, -1);
-    auto q = parts[0], k = parts[1];
+    auto q = parts[0], k = parts[1], v = parts[2];
     if (qk_norm_) {
       q = qk_norm_->query(q);
       k = qk_norm_->key(k);
     }
+    if (config_.clip_qkv > 0) {
+      for (auto* x : {&q, &k, &v}) *x = x->clamp(-config_.clip_qkv, config_.clip_qkv);
+    }
     const auto [cos, sin] = rope_->at(first_position(context), x_BSD.size(1));
     q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
     k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
-    const auto [keys, values] = with_cache(context, k, parts[2].unflatten(-1, {-1, width}));
+    // ops::attention divides the scores by sqrt(P).
+    if (config_.multiplier) q = q * (*config_.multiplier * std::sqrt(static_cast<double>(width)));
+    const auto [keys, values] = with_cache(context, k, v.unflatten(-1, {-1, width}));
     return ops::linear(ops::attention(q, keys, values, context.mask, window_).flatten(2), o_weight_, o_bias_);
   }
 
@@ -70,7 +75,8 @@ void add_parameters(const ModelConfig& model, ParameterCount& count) {
   const auto [query, key] = Widths(config);
   count.matrix((query + 2 * key) * model.hidden_size);
   count.matrix(model.hidden_size * query);
-  if (config.bias) count.vector(query + 2 * key + model.hidden_size);
+  if (config.bias || config.qkv_bias) count.vector(query + 2 * key);
+  if (config.bias) count.vector(model.hidden_size);
   QkNormLayer::count(config.qk_norm, query, key, config.head_dim, count);
 }
 

@@ -37,6 +37,7 @@ class MoaAttention final : public SubLayer {
     kv_weight_ = unit.param(options.name + ".kv_proj.weight", {2 * width, hidden}, normal, Decay::kYes, {width, width});
     o_weight_ = unit.param(options.name + ".experts.o_proj", {config_.num_experts, hidden, width},
                            Init::normal(options.init.residual), Decay::kYes, {hidden});
+    if (config_.output_bias) output_bias_ = unit.param(options.name + ".output_bias", {hidden}, Init::zeros(), Decay::kNo);
     if (config_.qk_norm != QkNorm::kNone) qk_norm_.emplace(config_.qk_norm, width, width, config_.head_dim, options);
   }
 
@@ -63,7 +64,8 @@ class MoaAttention final : public SubLayer {
                            .view({batch, length, heads, top_k, width})
                            .transpose(2, 3)
                            .reshape({batch * length * top_k, heads * width});
-    return ops::parallel_linear(mixed, o_weight_, routing, RowOrder::kToken, RowOrder::kToken, gates_TK).view_as(x_BSD);
+    const auto out = ops::parallel_linear(mixed, o_weight_, routing, RowOrder::kToken, RowOrder::kToken, gates_TK);
+    return (output_bias_ ? out + *output_bias_ : out).view_as(x_BSD);
   }
 
   Router* router() override { return &router_; }
@@ -72,9 +74,10 @@ class MoaAttention final : public SubLayer {
   MoaConfig config_;
   std::shared_ptr<RopeTable> rope_;
   Router router_;
-  at::Tensor q_weight_;   ///< [E, n P, D], n = num_key_value_heads
-  at::Tensor kv_weight_;  ///< [2 n P, D]: key rows, value rows
-  at::Tensor o_weight_;   ///< [E, D, n P]
+  at::Tensor q_weight_;                    ///< [E, n P, D], n = num_key_value_heads
+  at::Tensor kv_weight_;                   ///< [2 n P, D]: key rows, value rows
+  at::Tensor o_weight_;                    ///< [E, D, n P]
+  std::optional<at::Tensor> output_bias_;  ///< [D]
   std::optional<QkNormLayer> qk_norm_;
 };
 
@@ -91,6 +94,7 @@ SubLayerKind moa() {
                 count.matrix(config.num_experts * model.hidden_size);  // router
                 count.matrices(config.num_experts, config.num_experts_per_tok, 2 * width * model.hidden_size);
                 count.matrix(2 * width * model.hidden_size);
+                if (config.output_bias) count.vector(model.hidden_size);
                 QkNormLayer::count(config.qk_norm, width, width, config.head_dim, count);
               },
           .attention_flops =

@@ -12,12 +12,18 @@
 #include "lib/ops/rms_norm.h"
 
 namespace scatterlm::nn {
+namespace {
+
+/// x * factor; a factor of 1 costs nothing.
+at::Tensor scaled(const at::Tensor& x, double factor) { return factor == 1 ? x : x * factor; }
+
+}  // namespace
 
 Model::Model(const ModelConfig& config, at::TensorOptions options, Decay embedding_decay) : config_(config), options_(options) {
   const auto embedding_init = Init::normal(config.initializer_range);
   embedding_ = add_unit("embed_tokens")
                    .param("embed_tokens.weight", {config.vocab_size, config.hidden_size}, embedding_init, embedding_decay);
-  RopeTables rope(options.device());
+  RopeTables rope(config.rope_scaling, options.device());
   for (const LayerKind kind : config.layer_kinds()) layers_.push_back(make_layer(std::ssize(layers_), kind, rope));
   auto& head_unit = add_unit("head");
   norm_weight_ = head_unit.param("norm.weight", {config.hidden_size}, Init::ones(), Decay::kNo);
@@ -54,17 +60,20 @@ DecoderLayer Model::make_layer(int64_t index, LayerKind kind, RopeTables& rope) 
 at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
   if (context.document_BS) context.mask = ops::document_mask(*context.document_BS, tokens_BS.size(1));
   units_.front()->wait_params();
-  auto x = at::embedding(embedding_, tokens_BS);
+  auto x = scaled(at::embedding(embedding_, tokens_BS), config_.embedding_multiplier);
+  const double branch = config_.residual_multiplier;
   for (size_t i = 0; i < layers_.size(); i++) {
     const auto& layer = layers_[i];
     units_[i + 1]->wait_params();
     context.layer = static_cast<int64_t>(i);
-    x = x + layer.attention->forward(ops::rms_norm(x, layer.input_norm_weight, config_.rms_norm_eps), context);
-    x = x + layer.mlp->forward(ops::rms_norm(x, layer.post_attention_norm_weight, config_.rms_norm_eps), context);
+    x = x + scaled(layer.attention->forward(ops::rms_norm(x, layer.input_norm_weight, config_.rms_norm_eps), context), branch);
+    x = x +
+        scaled(layer.mlp->forward(ops::rms_norm(x, layer.post_attention_norm_weight, config_.rms_norm_eps), context), branch);
   }
   if (context.cache) context.cache->length += tokens_BS.size(1);
   units_.back()->wait_params();
-  return ops::rms_norm(x, norm_weight_, config_.rms_norm_eps);
+  // The head is linear: what divides the logits may divide its input, which is smaller.
+  return scaled(ops::rms_norm(x, norm_weight_, config_.rms_norm_eps), 1 / config_.logits_scaling);
 }
 
 at::Tensor Model::cross_entropy_sum(const Batch& batch, Context& context) {

@@ -22,11 +22,12 @@ class Model {
   /// `options`; `embedding_decay` says whether weight decay applies to the embedding.
   Model(const ModelConfig& config, at::TensorOptions options, Decay embedding_decay = Decay::kNo);
 
-  /// tokens [B, S] int64 -> last hidden states after the final norm [B, S, D].
+  /// tokens [B, S] int64 -> input of the output head [B, S, D]: last hidden states after the final norm, divided by
+  /// logits_scaling.
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
   /// Sum over tokens of the cross-entropy, fp32 scalar; its mean over tokens is the loss in nats per token.
   at::Tensor cross_entropy_sum(const Batch& batch, Context& context);
-  /// Logits of hidden states [N, D] -> [N, V] fp32.
+  /// Logits of what forward() returns, [N, D] -> [N, V] fp32.
   at::Tensor logits(const at::Tensor& hidden_ND) const;
 
   const ModelConfig& config() const { return config_; }

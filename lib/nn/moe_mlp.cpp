@@ -5,6 +5,7 @@
 
 #include "lib/nn/dense_mlp.h"
 #include "lib/nn/layer_kinds.h"
+#include "lib/ops/linear.h"
 #include "lib/ops/moe_mlp.h"
 
 namespace scatterlm::nn {
@@ -27,15 +28,24 @@ class MoeMlp final : public SubLayer {
       up_bias_ = unit.param(options.name + ".experts.up_proj_bias", {experts, up}, Init::zeros(), Decay::kNo);
       down_bias_ = unit.param(options.name + ".experts.down_proj_bias", {experts, hidden}, Init::zeros(), Decay::kNo);
     }
-    if (config_.shared_intermediate_size > 0)
-      shared_.emplace(config_.activation, config_.shared_intermediate_size, options.name + ".shared", options);
+    if (config_.output_bias) output_bias_ = unit.param(options.name + ".output_bias", {hidden}, Init::zeros(), Decay::kNo);
+    if (config_.shared_intermediate_size == 0) return;
+    const DenseConfig shared{.intermediate_size = config_.shared_intermediate_size, .activation = config_.activation};
+    shared_.emplace(shared, options.name + ".shared", options);
+    if (config_.shared_gate)
+      shared_gate_weight_ =
+          unit.param(options.name + ".shared_gate.weight", {1, hidden}, Init::normal(options.init.normal), Decay::kYes);
   }
 
   at::Tensor forward(const at::Tensor& x_BSD, Context& context) override {
     const auto x_TD = x_BSD.flatten(0, 1);
     const auto [gates, routing] = router_.forward(x_TD, context);
     auto out = ops::moe_mlp(x_TD, up_weight_, down_weight_, gates, routing, config_.activation, {up_bias_, down_bias_});
-    if (shared_) out = out + shared_->forward(x_TD, context);
+    if (output_bias_) out = out + *output_bias_;
+    if (shared_) {
+      const auto shared = shared_->forward(x_TD, context);
+      out = out + (shared_gate_weight_ ? shared * at::sigmoid(ops::linear(x_TD, *shared_gate_weight_)) : shared);
+    }
     return out.view_as(x_BSD);
   }
 
@@ -44,11 +54,13 @@ class MoeMlp final : public SubLayer {
  private:
   MoeConfig config_;
   Router router_;
-  at::Tensor up_weight_;                 ///< [E, 2F, D] or [E, F, D]
-  at::Tensor down_weight_;               ///< [E, D, F]
-  std::optional<at::Tensor> up_bias_;    ///< [E, 2F] or [E, F]
-  std::optional<at::Tensor> down_bias_;  ///< [E, D]
+  at::Tensor up_weight_;                   ///< [E, 2F, D] or [E, F, D]
+  at::Tensor down_weight_;                 ///< [E, D, F]
+  std::optional<at::Tensor> up_bias_;      ///< [E, 2F] or [E, F]
+  std::optional<at::Tensor> down_bias_;    ///< [E, D]
+  std::optional<at::Tensor> output_bias_;  ///< [D]
   std::optional<DenseMlp> shared_;
+  std::optional<at::Tensor> shared_gate_weight_;  ///< [1, D]
 };
 
 }  // namespace
@@ -64,6 +76,8 @@ SubLayerKind moe() {
                 count.matrices(experts, top_k, mlp_elements(config.activation, hidden, width));
                 if (config.bias) count.vectors(experts, top_k, up_rows(config.activation, width) + hidden);
                 count.matrix(mlp_elements(config.activation, hidden, config.shared_intermediate_size));
+                if (config.shared_intermediate_size > 0 && config.shared_gate) count.matrix(hidden);
+                if (config.output_bias) count.vector(hidden);
               }};
 }
 

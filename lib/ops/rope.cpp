@@ -38,12 +38,22 @@ class RopeFunction : public torch::autograd::Function<RopeFunction> {
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, int64_t head_dim, double theta, at::Device device) {
+at::Tensor rope_frequencies(int64_t head_dim, double theta) {
   if (head_dim < 2 || head_dim % 2 != 0) fail("[rope] head_dim must be even and positive, got {}", head_dim);
   const auto wide = at::TensorOptions().dtype(at::kDouble);  // fp32 angles lose digits at long positions
   const auto exponents = at::arange(0, head_dim, 2, wide) / static_cast<double>(head_dim);
-  const auto angles = at::outer(at::arange(max_positions, wide), at::pow(at::scalar_tensor(theta, wide), -exponents));
-  return {at::cos(angles).to(device, at::kFloat), at::sin(angles).to(device, at::kFloat)};
+  return at::pow(at::scalar_tensor(theta, wide), -exponents);
+}
+
+std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, const at::Tensor& frequencies, double factor,
+                                              at::Device device) {
+  const auto angles = at::outer(at::arange(max_positions, frequencies.options()), frequencies);
+  const auto table = [&](const at::Tensor& values) { return (values * factor).to(device, at::kFloat); };
+  return {table(at::cos(angles)), table(at::sin(angles))};
+}
+
+std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, int64_t head_dim, double theta, at::Device device) {
+  return rope_tables(max_positions, rope_frequencies(head_dim, theta), 1, device);
 }
 
 at::Tensor rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {

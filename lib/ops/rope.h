@@ -12,6 +12,13 @@ namespace scatterlm::ops {
 /// p * theta^(-2i/P) radians. Throws "[rope] ..." unless head_dim P is even and positive.
 std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, int64_t head_dim, double theta, at::Device device);
 
+/// theta^(-2i/P) of each pair i, [P/2] in float64. Throws "[rope] ..." unless head_dim P is even and positive.
+at::Tensor rope_frequencies(int64_t head_dim, double theta);
+
+/// The same tables for given frequencies [P/2] in float64, cosines and sines times `factor`.
+std::pair<at::Tensor, at::Tensor> rope_tables(int64_t max_positions, const at::Tensor& frequencies, double factor,
+                                              at::Device device);
+
 /// Rotates every pair (low, high) of a head by its angle: (low cos - high sin, high cos + low sin), in float32 (float64 for
 /// float64). x is [B, S, P], [B, S, H, P] or, with G H heads, [B, S, G, H, P]; cos and sin are [S, P/2] float32, for these S
 /// positions. Returns the shape and dtype of x, contiguous; differentiable in x.

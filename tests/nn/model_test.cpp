@@ -40,6 +40,19 @@ std::vector<ModelConfig> variants() {
     c.router.topk_before_softmax = true, c.router.balance = Balance::kNone, c.dense.activation = Activation::kReglu;
   });
   add([](ModelConfig& c) { c.layers = "swa+moe, gqa+dense", c.attention.window = 2; });
+  add([](ModelConfig& c) {
+    c.layers = "gqa+dense, moa+moe", c.attention.qkv_bias = true, c.attention.clip_qkv = 0.8, c.attention.multiplier = 0.7;
+    c.dense.bias = true, c.moe.output_bias = true, c.moa.output_bias = true;
+    c.embedding_multiplier = 3, c.residual_multiplier = 0.4, c.logits_scaling = 1.7;
+  });
+  add([](ModelConfig& c) {
+    c.moe.shared_intermediate_size = 5, c.moe.shared_gate = true;
+    c.rope_scaling = {.type = RopeScaling::kYarn, .factor = 4, .original_max_position_embeddings = 40};
+  });
+  add([](ModelConfig& c) {
+    c.rope_scaling = {.type = RopeScaling::kLlama3, .factor = 8, .original_max_position_embeddings = 30};
+  });
+  add([](ModelConfig& c) { c.rope_scaling = {.type = RopeScaling::kLinear, .factor = 3}; });
   add([](ModelConfig& c) { c.layers = "gqa+moe, moa+dense", c.moe.num_experts_per_tok = 4, c.moa.num_experts_per_tok = 1; });
   return all;
 }

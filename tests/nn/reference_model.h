@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "lib/nn/model.h"
@@ -23,18 +25,21 @@ class ReferenceModel {
   /// Mean cross-entropy + coefficients * router losses, as one step over this batch trains it.
   at::Tensor objective(const Batch& batch) {
     router_loss_ = at::zeros({}, at::kDouble);
-    auto x = w("embed_tokens.weight").index({batch.input_BS});
+    auto x = w("embed_tokens.weight").index({batch.input_BS}) * config_.embedding_multiplier;
+    const double branch = config_.residual_multiplier;
     const auto kinds = config_.layer_kinds();
     for (size_t i = 0; i < kinds.size(); i++) {
       const auto name = "layers." + std::to_string(i);
       const auto a = norm(x, name + ".input_layernorm.weight");
       const int64_t window = kinds[i].attention == AttentionKind::kSwa ? config_.attention.window : x.size(1);
-      x = x + (kinds[i].attention == AttentionKind::kMoa ? moa(a, name + ".attention") : gqa(a, name + ".attention", window));
+      x = x + branch * (kinds[i].attention == AttentionKind::kMoa ? moa(a, name + ".attention")
+                                                                  : gqa(a, name + ".attention", window));
       const auto m = norm(x, name + ".post_attention_layernorm.weight");
-      x = x + (kinds[i].mlp == MlpKind::kMoe ? moe(m, name + ".mlp") : dense(m, name + ".mlp", config_.dense.activation));
+      x = x +
+          branch * (kinds[i].mlp == MlpKind::kMoe ? moe(m, name + ".mlp") : dense(m, name + ".mlp", config_.dense.activation));
     }
     const auto head = weights.count("lm_head.weight") ? w("lm_head.weight") : w("embed_tokens.weight");
-    const auto log_probs = at::log_softmax(at::matmul(norm(x, "norm.weight"), head.t()), -1);
+    const auto log_probs = at::log_softmax(at::matmul(norm(x, "norm.weight"), head.t()) / config_.logits_scaling, -1);
     return -log_probs.gather(-1, batch.target_BS.unsqueeze(-1)).mean() +
            router_loss_ / static_cast<double>(std::max<size_t>(gate_scale_.size(), 1));
   }
@@ -49,20 +54,47 @@ class ReferenceModel {
   }
   at::Tensor norm(const at::Tensor& x, const std::string& name) const { return rms(x, w(name)); }
 
+  /// The frequency of one pair, scaled: lib/nn/rope_scaling.h.
+  double frequency(int64_t pair, int64_t width, double theta) const {
+    const auto& c = config_.rope_scaling;
+    const double f = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(width));
+    const auto length = static_cast<double>(c.original_max_position_embeddings);
+    if (c.type == RopeScaling::kLinear) return f / c.factor;
+    if (c.type == RopeScaling::kLlama3) {
+      const double wave = 2 * M_PI / f;
+      if (wave < length / c.high_freq_factor) return f;
+      if (wave > length / c.low_freq_factor) return f / c.factor;
+      const double t = (length / wave - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
+      return (1 - t) * f / c.factor + t * f;
+    }
+    if (c.type != RopeScaling::kYarn) return f;
+    const auto place = [&](double turns) {
+      return static_cast<double>(width) * std::log(length / (turns * 2 * M_PI)) / (2 * std::log(theta));
+    };
+    const double low = std::max(std::floor(place(c.beta_fast)), 0.0);
+    const double high = std::min(std::ceil(place(c.beta_slow)), static_cast<double>(width - 1));
+    const double ramp = std::clamp((static_cast<double>(pair) - low) / (high == low ? 0.001 : high - low), 0.0, 1.0);
+    return ramp * f / c.factor + (1 - ramp) * f;
+  }
+
   /// x [B, S, H, P]
-  static at::Tensor rotate(const at::Tensor& x, double theta) {
+  at::Tensor rotate(const at::Tensor& x, double theta) const {
     const int64_t half = x.size(3) / 2;
-    const auto pair = at::arange(half, at::kDouble);
-    const auto angle = at::arange(x.size(1), at::kDouble).unsqueeze(1) * at::pow(theta, -2.0 * pair / x.size(3));
-    auto table = [](const at::Tensor& t) { return t.to(at::kFloat).to(at::kDouble).unsqueeze(1); };  // kept in fp32
+    auto frequencies = at::empty({half}, at::kDouble);
+    for (int64_t i = 0; i < half; i++) frequencies[i] = frequency(i, x.size(3), theta);
+    const auto angle = at::arange(x.size(1), at::kDouble).unsqueeze(1) * frequencies;
+    const bool yarn = config_.rope_scaling.type == RopeScaling::kYarn;
+    const double scale = yarn ? 0.1 * std::log(config_.rope_scaling.factor) + 1 : 1;
+    auto table = [&](const at::Tensor& t) { return (scale * t).to(at::kFloat).to(at::kDouble).unsqueeze(1); };  // kept in fp32
     const auto cos = table(angle.cos()), sin = table(angle.sin());
     const auto a = x.narrow(3, 0, half), b = x.narrow(3, half, half);
     return at::cat({a * cos - b * sin, b * cos + a * sin}, 3);
   }
 
   /// q, k, v [B, S, H, P], as many heads in each; a query sees itself and the window - 1 positions before it.
-  static at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
-    auto scores = at::einsum("bshp,bthp->bhst", {q, k}) / std::sqrt(static_cast<double>(q.size(3)));
+  static at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window,
+                           std::optional<double> multiplier = {}) {
+    auto scores = at::einsum("bshp,bthp->bhst", {q, k}) * multiplier.value_or(1 / std::sqrt(static_cast<double>(q.size(3))));
     const auto all = at::ones({q.size(1), q.size(1)}, at::kBool);
     scores = scores.masked_fill(all.triu(1) | all.tril(-window), -INFINITY);
     return at::einsum("bhst,bthp->bshp", {scores.softmax(-1), v});
@@ -78,15 +110,17 @@ class ReferenceModel {
     const auto& c = config_.attention;
     const int64_t query = c.num_attention_heads * c.head_dim, key = c.num_key_value_heads * c.head_dim;
     auto qkv = at::matmul(x, w(name + ".qkv_proj.weight").t());
-    if (c.bias) qkv = qkv + w(name + ".qkv_proj.bias");
-    auto heads = [&](const at::Tensor& t) { return t.unflatten(-1, {-1, c.head_dim}); };
+    if (c.bias || c.qkv_bias) qkv = qkv + w(name + ".qkv_proj.bias");
+    auto heads = [&](const at::Tensor& t) {
+      return (c.clip_qkv > 0 ? t.clamp(-c.clip_qkv, c.clip_qkv) : t).unflatten(-1, {-1, c.head_dim});
+    };
     const auto q =
         rotate(heads(qk_norm(qkv.narrow(-1, 0, query), c.qk_norm, name + ".q_norm.weight", c.head_dim)), c.rope_theta);
     const auto k =
         rotate(heads(qk_norm(qkv.narrow(-1, query, key), c.qk_norm, name + ".k_norm.weight", c.head_dim)), c.rope_theta);
     const int64_t group = c.num_attention_heads / c.num_key_value_heads;
     auto repeat = [&](const at::Tensor& t) { return t.repeat_interleave(group, 2); };
-    const auto mixed = attend(q, repeat(k), repeat(heads(qkv.narrow(-1, query + key, key))), window);
+    const auto mixed = attend(q, repeat(k), repeat(heads(qkv.narrow(-1, query + key, key))), window, c.multiplier);
     auto out = at::matmul(mixed.flatten(2), w(name + ".o_proj.weight").t());
     return c.bias ? out + w(name + ".o_proj.bias") : out;
   }
@@ -135,7 +169,8 @@ class ReferenceModel {
     const auto mixed = attend(q_heads, k.repeat({1, 1, top_k, 1}), split(kv[1]).repeat({1, 1, top_k, 1}), length);
     const auto out =
         at::einsum("tjdo,tjo->tjd", {per_slot(w(name + ".experts.o_proj"), ids), mixed.reshape({batch * length, top_k, -1})});
-    return (out * gates.unsqueeze(-1)).sum(1).view_as(x);
+    const auto sum = (out * gates.unsqueeze(-1)).sum(1);
+    return (c.output_bias ? sum + w(name + ".output_bias") : sum).view_as(x);
   }
 
   static at::Tensor act(const at::Tensor& h, Activation kind) {
@@ -151,7 +186,9 @@ class ReferenceModel {
   }
 
   at::Tensor dense(const at::Tensor& x, const std::string& name, Activation kind) const {
-    return at::matmul(act(at::matmul(x, w(name + ".up_proj.weight").t()), kind), w(name + ".down_proj.weight").t());
+    const auto biased = [&](const at::Tensor& y, const std::string& bias) { return weights.count(bias) ? y + w(bias) : y; };
+    const auto h = biased(at::matmul(x, w(name + ".up_proj.weight").t()), name + ".up_proj.bias");
+    return biased(at::matmul(act(h, kind), w(name + ".down_proj.weight").t()), name + ".down_proj.bias");
   }
 
   at::Tensor moe(const at::Tensor& x, const std::string& name) {
@@ -163,7 +200,11 @@ class ReferenceModel {
     auto y = at::einsum("tjdf,tjf->tjd", {per_slot(w(name + ".experts.down_proj"), ids), act(h, c.activation)});
     if (c.bias) y = y + w(name + ".experts.down_proj_bias").index({ids});
     auto out = (y * gates.unsqueeze(-1)).sum(1);
-    if (c.shared_intermediate_size > 0) out = out + dense(x_TD, name + ".shared", c.activation);
+    if (c.output_bias) out = out + w(name + ".output_bias");
+    if (c.shared_intermediate_size > 0) {
+      const auto shared = dense(x_TD, name + ".shared", c.activation);
+      out = out + (c.shared_gate ? shared * at::matmul(x_TD, w(name + ".shared_gate.weight").t()).sigmoid() : shared);
+    }
     return out.view_as(x);
   }
 

@@ -19,7 +19,7 @@ constexpr int64_t kHidden = 256, kExperts = 32, kExpertWidth = 24, kTokens = 512
 double output_std(const nn::SubLayerKind& kind, const ModelConfig& config) {
   const at::NoGradGuard no_grad;
   ParameterUnit unit("mlp", at::kFloat);
-  nn::RopeTables rope(at::kCPU);
+  nn::RopeTables rope({}, at::kCPU);
   const auto mlp = kind.make({config, "mlp", {.normal = 0.04, .residual = 0.01}, unit, rope, at::kCPU});
   unit.allocate(*make_single_comm());
   auto generator = at::make_generator<at::CPUGeneratorImpl>(uint64_t{5});
