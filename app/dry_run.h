@@ -8,6 +8,7 @@
 #include "lib/data/loader.h"
 #include "lib/distributed/comm.h"
 #include "lib/io/checkpoint.h"
+#include "lib/train/checkpointing.h"
 #include "lib/train/execution_setup.h"
 
 namespace scatterlm {
@@ -19,6 +20,7 @@ struct DryRun {
   Comm& comm;
   const Loader& loader;
   const std::optional<CheckpointReader>& checkpoint;  ///< that the run would go on from
+  const std::optional<InitialWeights>& initial;       ///< whose weights it would start from
 };
 
 /// Checks that the checkpoint fits the model and the data, and tells `phase` the sizes by name. Warns if the memory of this

@@ -119,6 +119,8 @@ int main(int argc, char** argv) {
     add_generate(app, exit_code);
     add_data(app, exit_code);
     add_checkpoint(app, exit_code);
+    add_import(app, exit_code);
+    add_export(app, exit_code);
     add_config(app, exit_code);
     add_bench(app, exit_code);
     add_compare(app, exit_code);

@@ -13,6 +13,7 @@
 #include "lib/train/flops.h"
 #include "lib/train/kernel_limits.h"
 #include "lib/train/memory_estimate.h"
+#include "lib/train/open_checkpoint.h"
 #include "lib/train/run_folder.h"
 #include "lib/train/trainer.h"
 #include "lib/train/training_loop.h"
@@ -23,6 +24,14 @@
 
 namespace scatterlm {
 namespace {
+
+/// The checkpoint of --init-from, if it is given. All ranks call it.
+std::optional<InitialWeights> open_initial_weights(const TrainOptions& options, Comm& comm, at::Device device) {
+  if (options.init_from.empty()) return std::nullopt;
+  const StorageScope storage(comm);
+  auto newest = open_newest_checkpoint(checkpoints_of(options.init_from), comm, device);
+  return InitialWeights{std::move(newest->reader), options.init_allow};
+}
 
 ExitCode run_train(const TrainOptions& options) {
   Phases phases;
@@ -46,9 +55,11 @@ ExitCode run_train(const TrainOptions& options) {
   EvalReader* const validation_reader = validation ? &*validation : nullptr;
   phase("data", loader.describe());
 
-  const auto comm = make_comm(
-      {world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, config.checkpoint.timeout_s,
-       world.size > 1 ? run_identity(config, options.run_dir, options.resume) + data_identity(loader, validation_reader) : ""});
+  const auto comm =
+      make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, config.checkpoint.timeout_s,
+                 world.size > 1 ? run_identity(config, options.run_dir, options.resume + " " + options.init_from) +
+                                      data_identity(loader, validation_reader)
+                                : ""});
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
   if (const auto warning = rounding_warning(config.model, plan.per_pass * length)) log_warning(*warning);
@@ -59,16 +70,18 @@ ExitCode run_train(const TrainOptions& options) {
   }
   const auto checkpoint =
       checkpoint_to_resume({run_dir, options.resume, world.restart > 0, options.dry_run}, *comm, setup.device);
+  const auto initial = checkpoint ? std::nullopt : open_initial_weights(options, *comm, setup.device);
   if (options.dry_run) {
-    dry_run({config, setup, world, *comm, loader, checkpoint}, phase);
+    dry_run({config, setup, world, *comm, loader, checkpoint, initial}, phase);
     if (leads) require_printed();
     return kExitDone;
   }
   require_memory(config, setup, world);
 
   TrainingState state(config, setup.options(), *comm, loader);
-  begin_training(checkpoint, state);
+  begin_training(checkpoint, initial, state);
   phase("model", describe_model(config));
+  if (initial) phase("weights", initial->reader.path());
   if (checkpoint) phase("resume", checkpoint->path());
   if (state.steps >= state.total_steps()) {
     log_info(

@@ -16,6 +16,14 @@ std::pair<CLI::App*, std::shared_ptr<TrainOptions>> define_train(CLI::App& app) 
   command->add_option(
       "--resume", options->resume,
       "auto: resume from the run's newest complete checkpoint, if there is one; none: start from scratch; or a checkpoint folder");
+  command->add_option("--init-from", options->init_from,
+                      "Start from the weights of this checkpoint or run, at step 0 with a fresh optimiser; a run that has a "
+                      "checkpoint of its own resumes from that");
+  command
+      ->add_option(
+          "--init-allow", options->init_allow,
+          "With --init-from: tensors of this name (* and ? as in a shell) may be missing or left over; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--run-dir", options->run_dir, "Folder for metrics and checkpoints, in place of run.dir/run.name");
   command->add_flag(
       "--dry-run", options->dry_run,

@@ -9,8 +9,8 @@
 namespace scatterlm {
 
 struct TrainOptions {
-  std::string config, run_dir, resume = "auto";
-  std::vector<std::string> sets;
+  std::string config, run_dir, init_from, resume = "auto";
+  std::vector<std::string> sets, init_allow;
   bool dry_run = false;
 };
 

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/io/safetensors.h"
+
 namespace scatterlm {
 
 /// Elements begin..end-1 (row-major) of the logical tensor `name`.
@@ -41,6 +43,10 @@ struct RankInfo {
 /// unfinished folder; earlier checkpoints stay as they are. Calls barrier three times, also after a failure.
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
                             const std::vector<TensorSlice>& slices, const RankInfo& ranks = {});
+
+/// Saves whole tensors from one process, without having them in memory at once.
+std::string save_streamed_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
+                                     const std::vector<StreamedTensor>& tensors);
 
 /// Removes what neither keep_last (newest, `step` among them) nor keep_every (multiples; 0 = none) keeps of the checkpoints up
 /// to `step`, which was just saved, and unfinished folders. Later steps stay: this run knows nothing of them. One rank calls

@@ -40,6 +40,10 @@ struct UnfinishedFolder {
 std::string rank_file(int64_t rank) { return fmt::format("rank_{:05}.safetensors", rank); }
 std::string rank_note(const std::string& folder, int64_t rank) { return fmt::format("{}/rank_{:05}.json", folder, rank); }
 
+std::string unfinished_path(const std::string& run_dir, const std::string& path) {
+  return fmt::format("{}/.tmp_{}", run_dir, fs::path(path).filename().string());
+}
+
 void check(const TensorSlice& slice) {
   const auto numel = checked_numel(slice.shape, slice.data.scalar_type());
   const bool inside = numel && slice.begin >= 0 && slice.end >= slice.begin && slice.end <= *numel;
@@ -109,10 +113,26 @@ void commit(const UnfinishedFolder& folder, const std::string& path, const Check
 
 }  // namespace
 
+std::string save_streamed_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
+                                     const std::vector<StreamedTensor>& tensors) {
+  const std::string path = checkpoint_path(run_dir, contents.step), file = rank_file(0);
+  const UnfinishedFolder folder(unfinished_path(run_dir, path));
+  Manifest note{contents.step, 1, {}, {}};
+  for (const auto& tensor : tensors) {
+    auto& listed = note.tensors[tensor.name] = {tensor.dtype, tensor.shape, {}};
+    listed.slices.push_back({file, 0, listed.numel()});
+  }
+  const FileDigest digest = stream_safetensors(folder.path + "/" + file, tensors);
+  note.files.push_back({file, digest.bytes, digest.xxh3});
+  write_file_atomic(rank_note(folder.path, 0), dump_manifest(note));
+  commit(folder, path, contents, 1);
+  return path;
+}
+
 std::string save_checkpoint(const std::string& run_dir, const CheckpointContents& contents,
                             const std::vector<TensorSlice>& slices, const RankInfo& ranks) {
   const std::string path = checkpoint_path(run_dir, contents.step);
-  const std::string unfinished = fmt::format("{}/.tmp_{}", run_dir, fs::path(path).filename().string());
+  const std::string unfinished = unfinished_path(run_dir, path);
   std::optional<UnfinishedFolder> folder;  // rank 0
   std::exception_ptr error;
   const auto attempt = [&](const auto& work) {

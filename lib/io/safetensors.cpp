@@ -141,22 +141,22 @@ struct HeaderReader {
 };
 
 /// Header without its length, and the tensors in the order of their data.
-std::string make_header(std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                        const std::map<std::string, std::string>& metadata, const std::string& path) {
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return std::pair(-static_cast<int64_t>(a.second.element_size()), std::string_view(a.first)) <
-           std::pair(-static_cast<int64_t>(b.second.element_size()), std::string_view(b.first));
+std::string make_header(std::vector<const StreamedTensor*>& tensors, const std::map<std::string, std::string>& metadata,
+                        const std::string& path) {
+  std::sort(tensors.begin(), tensors.end(), [](const StreamedTensor* a, const StreamedTensor* b) {
+    return std::pair(-static_cast<int64_t>(at::elementSize(a->dtype)), std::string_view(a->name)) <
+           std::pair(-static_cast<int64_t>(at::elementSize(b->dtype)), std::string_view(b->name));
   });
   json header;
   header[kMetadata] = metadata;
   header[kMetadata]["format"] = "pt";  // Hugging Face's reader refuses metadata without it
-  int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    const auto dtype = safetensors_dtype(tensor.scalar_type());
-    if (!dtype) fail("{}: safetensors: tensor {} has dtype {}", path, quote(name), at::toString(tensor.scalar_type()));
-    if (header.contains(name)) fail("{}: safetensors: two tensors are named {}", path, quote(name));
-    const int64_t end = offset + static_cast<int64_t>(tensor.nbytes());
-    header[name] = {{"dtype", *dtype}, {"shape", tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
+  uint64_t offset = 0;
+  for (const auto* tensor : tensors) {
+    const auto dtype = safetensors_dtype(tensor->dtype);
+    if (!dtype) fail("{}: safetensors: tensor {} has dtype {}", path, quote(tensor->name), at::toString(tensor->dtype));
+    if (header.contains(tensor->name)) fail("{}: safetensors: two tensors are named {}", path, quote(tensor->name));
+    const uint64_t end = offset + tensor->bytes();
+    header[tensor->name] = {{"dtype", *dtype}, {"shape", tensor->shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -192,19 +192,44 @@ std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, at::Scal
   return empty ? 0 : bytes / static_cast<int64_t>(at::elementSize(dtype));
 }
 
-FileDigest write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
-                             const std::map<std::string, std::string>& metadata) {
-  auto ordered = tensors;
+uint64_t StreamedTensor::bytes() const {
+  const auto numel = checked_numel(shape, dtype);
+  if (!numel) fail("[StreamedTensor] {} is too large", quote(name));
+  return static_cast<uint64_t>(*numel) * at::elementSize(dtype);
+}
+
+FileDigest stream_safetensors(const std::string& path, const std::vector<StreamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  std::vector<const StreamedTensor*> ordered;
+  for (const auto& tensor : tensors) ordered.push_back(&tensor);
   const std::string header = make_header(ordered, metadata, path);
   const uint64_t header_bytes = header.size();
   FileWriter file(path);
   file.write(&header_bytes, kLengthBytes);
   file.write(header);
-  for (const auto& named : ordered) {
-    const at::Tensor data = named.second.detach().to(at::kCPU).contiguous();
-    file.write(data.const_data_ptr(), data.nbytes());
+  for (const auto* tensor : ordered) {
+    uint64_t written = 0;
+    tensor->write([&](std::string_view bytes) {
+      file.write(bytes);
+      written += bytes.size();
+    });
+    if (written != tensor->bytes())
+      fail("{}: safetensors: tensor {} has {} bytes, not {}", path, quote(tensor->name), written, tensor->bytes());
   }
   return file.commit();
+}
+
+FileDigest write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  std::vector<StreamedTensor> streamed;
+  for (const auto& [name, tensor] : tensors) {
+    const auto write = [tensor = tensor](const StreamedTensor::Sink& out) {
+      const at::Tensor data = tensor.detach().to(at::kCPU).contiguous();
+      out({static_cast<const char*>(data.const_data_ptr()), data.nbytes()});
+    };
+    streamed.push_back({name, tensor.scalar_type(), tensor.sizes().vec(), write});
+  }
+  return stream_safetensors(path, streamed, metadata);
 }
 
 struct SafetensorsFile::State {
@@ -212,6 +237,11 @@ struct SafetensorsFile::State {
   MappedFile file;
   HeaderReader header;
   const std::byte* data() const { return file.data() + (file.size() - header.data_bytes); }
+  /// Memory of large pieces that were read; small ones are not worth the call.
+  void release(const std::byte* data, size_t bytes) const {
+    const auto begin = static_cast<size_t>(data - file.data());
+    if (bytes >= (1 << 20)) file.release(begin, begin + bytes);
+  }
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
@@ -237,7 +267,21 @@ void SafetensorsFile::copy_elements(const std::string& name, int64_t begin, int6
     fail("{}: safetensors: tensor {} has no elements {} to {}", state_->path, quote(name), begin, end);
   }
   if (begin == end) return;
-  std::memcpy(out, state_->data() + from.begin + begin * width, static_cast<size_t>((end - begin) * width));
+  const auto* data = state_->data() + from.begin + begin * width;
+  const auto bytes = static_cast<size_t>((end - begin) * width);
+  std::memcpy(out, data, bytes);
+  state_->release(data, bytes);
+}
+
+void SafetensorsFile::stream(const std::string& name, const StreamedTensor::Sink& out) const {
+  constexpr uint64_t kPiece = 64 << 20;
+  const Entry& from = entry(name);
+  for (uint64_t begin = from.begin; begin < from.end;) {
+    const uint64_t bytes = std::min(from.end - begin, kPiece);
+    out({reinterpret_cast<const char*>(state_->data() + begin), bytes});
+    state_->release(state_->data() + begin, bytes);
+    begin += bytes;
+  }
 }
 
 at::Tensor SafetensorsFile::tensor(const std::string& name) const {

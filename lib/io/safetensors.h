@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,6 +29,22 @@ std::optional<int64_t> checked_numel(const std::vector<int64_t>& shape, at::Scal
 FileDigest write_safetensors(const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
+/// A tensor that is made while it is written: `write` passes its bytes, in order, to `out`.
+struct StreamedTensor {
+  using Sink = std::function<void(std::string_view)>;
+
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  std::function<void(const Sink& out)> write;
+
+  uint64_t bytes() const;
+};
+
+/// The same file, of tensors that need not be in memory.
+FileDigest stream_safetensors(const std::string& path, const std::vector<StreamedTensor>& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+
 /// A mapped file whose header passed every check of the format (and refuses duplicate names and white space before the
 /// header). Errors: "PATH: safetensors: WHAT IS WRONG".
 class SafetensorsFile {
@@ -46,6 +63,8 @@ class SafetensorsFile {
   at::Tensor tensor(const std::string& name) const;  ///< a copy
   /// Copies elements begin..end-1 of a tensor to `out`, which has room for them.
   void copy_elements(const std::string& name, int64_t begin, int64_t end, void* out) const;
+  /// The bytes of a tensor to `out`, piece by piece; what was passed on needs no memory.
+  void stream(const std::string& name, const StreamedTensor::Sink& out) const;
 
  private:
   const Entry& entry(const std::string& name) const;

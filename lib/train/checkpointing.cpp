@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
@@ -65,6 +67,13 @@ void check_same_model(const CheckpointReader& reader, const Config& config) {
     if (on_resume == OnResume::kWarn)
       log_warning(fmt::format("{} was {} up to this checkpoint and is {} from here", key, stored, now));
   }
+}
+
+/// An imported model has weights only.
+void check_has_state(const CheckpointReader& reader) {
+  if (std::ranges::any_of(reader.tensors(), [](const auto& tensor) { return is_state(tensor.first); })) return;
+  fail_user("{}: holds weights only, no state of an optimiser; start a new run from them: --init-from {} --run-dir NEW",
+            reader.path(), reader.path());
 }
 
 /// Throws Error on every rank if any rank's state holds a value that is not finite.
@@ -136,6 +145,7 @@ std::string save_training(const std::string& run_dir, const TrainingState& state
 }
 
 void resume_training(const CheckpointReader& reader, TrainingState& state) {
+  check_has_state(reader);
   check_same_model(reader, state.config);
   check_same_tensors(reader, state.model);
   check_same_data(reader, state.loader.fingerprint(), state.config.data.allow_change);
@@ -155,15 +165,63 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
   state.load_counters(reader.contents().state, reader.contents().step, reader.path() + "/state.json");
 }
 
-void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state) {
-  if (checkpoint) {
-    resume_training(*checkpoint, state);
-  } else {
-    state.optimizer->initialise(state.config.train.seed);
+void check_initial_weights(const InitialWeights& initial, const nn::Model& model) {
+  const auto& [reader, allow] = initial;
+  const auto allowed = [&, &allow = allow](const std::string& name) {
+    return std::ranges::any_of(allow,
+                               [&](const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  };
+  std::set<std::string> known;
+  for (const auto& unit : model.units()) {
+    for (const auto& p : unit->params()) {
+      known.insert(p.name);
+      const auto found = reader.tensors().find(p.name);
+      if (found == reader.tensors().end()) {
+        if (!allowed(p.name))
+          fail_user("{}: has no tensor '{}', which this model needs; --init-allow '{}' starts it untrained", reader.path(),
+                    p.name, p.name);
+      } else if (found->second.shape != p.shape) {
+        fail_user("{}: tensor '{}' is [{}], this model needs [{}]", reader.path(), p.name, fmt::join(found->second.shape, ", "),
+                  fmt::join(p.shape, ", "));
+      }
+    }
+  }
+  for (const auto* router : model.routers()) {
+    if (router->bias.defined()) known.insert(bias_name(*router));
+  }
+  for (const auto& tensor : reader.tensors()) {
+    const std::string& name = tensor.first;
+    if (!is_state(name) && !known.count(name) && !allowed(name))
+      fail_user("{}: this model has no tensor '{}'; --init-allow '{}' leaves it out", reader.path(), name, name);
   }
 }
 
+void begin_training(const std::optional<CheckpointReader>& checkpoint, const std::optional<InitialWeights>& initial,
+                    TrainingState& state) {
+  if (checkpoint) {
+    resume_training(*checkpoint, state);
+    return;
+  }
+  if (initial) check_initial_weights(*initial, state.model);
+  state.optimizer->initialise(state.config.train.seed);
+  if (!initial) return;
+  const auto& reader = initial->reader;
+  std::optional<StorageScope> storage(state.comm);
+  for (const auto& shard : state.optimizer->shards()) {
+    for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
+      if (!is_state(name) && reader.tensors().count(name)) values.copy_(reader.read(name, first, first + values.numel()));
+    });
+  }
+  for (auto* router : state.model.routers()) {
+    const auto name = bias_name(*router);
+    if (router->bias.defined() && reader.tensors().count(name)) router->bias.copy_(reader.read(name));
+  }
+  storage.reset();
+  state.optimizer->publish();
+}
+
 void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader) {
+  check_has_state(reader);
   check_same_model(reader, config);
   check_same_tensors(reader, nn::Model(config.model, at::device(at::kMeta).dtype(at::kFloat)));
   check_same_data(reader, loader.fingerprint(), config.data.allow_change);

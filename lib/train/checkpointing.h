@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lib/config/config.h"
 #include "lib/io/checkpoint.h"
@@ -30,8 +31,19 @@ std::string save_training(const std::string& run_dir, const TrainingState& state
 /// the files of data.train are.
 void resume_training(const CheckpointReader& reader, TrainingState& state);
 
-/// Where every run starts: at the checkpoint, or untrained.
-void begin_training(const std::optional<CheckpointReader>& checkpoint, TrainingState& state);
+/// A checkpoint whose weights a new run starts from, with a fresh optimiser, at step 0. Tensors that match a pattern (`*` and
+/// `?` as in a shell) may be missing in it, and then have their initial values, or be left over.
+struct InitialWeights {
+  CheckpointReader reader;
+  std::vector<std::string> allow;
+};
+
+/// Throws Error naming the first tensor that is missing, left over or of another shape, unless a pattern allows it.
+void check_initial_weights(const InitialWeights& initial, const nn::Model& model);
+
+/// Where every run starts: at the checkpoint, at given weights, or untrained.
+void begin_training(const std::optional<CheckpointReader>& checkpoint, const std::optional<InitialWeights>& initial,
+                    TrainingState& state);
 
 /// Throws as resume_training would, from the names and shapes of tensors alone.
 void check_resumable(const CheckpointReader& reader, const Config& config, const Loader& loader);

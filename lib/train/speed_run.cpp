@@ -15,7 +15,7 @@ SpeedRun::SpeedRun(const Config& config, const ExecutionSetup& numerics)
               comm_->world()),
       state_(config_, numerics.options(), *comm_, loader_),
       trainer_(state_) {
-  begin_training(std::nullopt, state_);
+  begin_training(std::nullopt, std::nullopt, state_);
 }
 
 void SpeedRun::wait() const {

@@ -99,6 +99,12 @@ MappedFile::MappedFile(const std::string& path) {
   add_mapping(path, data_, size_);
 }
 
+void MappedFile::release(size_t begin, size_t end) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t first = (begin + page - 1) / page * page, last = end / page * page;  // whole pages only
+  if (first < last) madvise(const_cast<std::byte*>(data_) + first, last - first, MADV_DONTNEED);
+}
+
 MappedFile::~MappedFile() {
   if (!data_) return;
   remove_mapping(data_);

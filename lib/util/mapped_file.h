@@ -22,6 +22,8 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }  ///< page-aligned; null for an empty file
   size_t size() const { return size_; }
+  /// Gives the memory of bytes begin..end-1 back to the system: they are read again from disk when touched again.
+  void release(size_t begin, size_t end) const;
 
  private:
   const std::byte* data_ = nullptr;

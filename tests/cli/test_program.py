@@ -4,7 +4,7 @@ import pytest
 from conftest import read_metrics
 
 COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
-            "checkpoint verify", "config", "config show", "config keys", "bench", "compare", "doctor", "doctor comm"]
+            "checkpoint verify", "config", "config show", "config keys", "bench", "compare", "import", "export", "doctor", "doctor comm"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
