@@ -24,5 +24,8 @@ void add_doctor(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
+void add_tokenize(CLI::App& app, int& exit_code);
+void add_detokenize(CLI::App& app, int& exit_code);
+void add_tokenizer(CLI::App& app, int& exit_code);
 
 }  // namespace scatterlm

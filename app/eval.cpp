@@ -9,6 +9,7 @@
 #include "lib/train/evaluate.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/logits.h"
+#include "lib/train/run_tokenizer.h"
 #include "lib/train/trained_model.h"
 #include "lib/util/error.h"
 #include "lib/util/escape.h"
@@ -34,6 +35,7 @@ void evaluate_checkpoint(const EvalOptions& options) {
   if (config.data.validation.empty())
     fail_user("{}: its configuration names no data.validation; give --data PATH", options.path);
   EvalReader reader(config.data, config.model.vocab_size, config.train.sequence_length, options.tokens);
+  check_tokenizer(trained.tokenizer, config.data.tokenizer, reader.fingerprint());
   Progress progress("evaluating", reader.num_tokens(), "tokens");
   const auto result = evaluate(*trained.model, reader, BatchPlan(config.train).per_pass, *make_single_comm(),
                                [&](int64_t done) { progress.update(done); });

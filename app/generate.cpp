@@ -4,7 +4,7 @@
 
 #include "app/command_line.h"
 #include "app/commands.h"
-#include "lib/data/tokenizer.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/train/sampling.h"
 #include "lib/train/trained_model.h"
 #include "lib/util/error.h"
@@ -27,11 +27,12 @@ std::string read_prompt(const std::string& option) {
 
 void generate_text(const GenerateOptions& options) {
   auto trained = load_trained_model(options.path, options.threads);
-  const auto tokenizer = make_tokenizer(trained.config.data.tokenizer);
+  const auto tokenizer = make_tokenizer(trained.tokenizer);
   const auto text = read_prompt(options.prompt);
-  const auto encoded = tokenizer->encode(text);
+  const auto encoded = tokenizer->encode(text, SpecialTokens::kRecognised);
   std::vector<int64_t> prompt(encoded.begin(), encoded.end());
-  const int64_t eot = trained.config.data.eot_token;
+  int64_t eot = trained.config.data.eot_token;
+  if (eot < 0 && !trained.tokenizer.content.empty()) eot = tokenizer->eot().value_or(-1);
   if (eot >= tokenizer->vocab_size()) {
     fail_user(
         "{}: its documents end with data.eot_token {}, which is none of the {} tokens of data.tokenizer: {}: it was trained on the "

@@ -118,6 +118,9 @@ int main(int argc, char** argv) {
     add_eval(app, exit_code);
     add_generate(app, exit_code);
     add_data(app, exit_code);
+    add_tokenize(app, exit_code);
+    add_detokenize(app, exit_code);
+    add_tokenizer(app, exit_code);
     add_checkpoint(app, exit_code);
     add_import(app, exit_code);
     add_export(app, exit_code);

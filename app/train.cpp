@@ -15,6 +15,7 @@
 #include "lib/train/memory_estimate.h"
 #include "lib/train/open_checkpoint.h"
 #include "lib/train/run_folder.h"
+#include "lib/train/run_tokenizer.h"
 #include "lib/train/trainer.h"
 #include "lib/train/training_loop.h"
 #include "lib/util/file.h"
@@ -53,6 +54,9 @@ ExitCode run_train(const TrainOptions& options) {
   std::optional<EvalReader> validation;
   if (!config.data.validation.empty()) validation.emplace(config.data, vocab, length, config.train.eval_tokens);
   EvalReader* const validation_reader = validation ? &*validation : nullptr;
+  auto files = loader.fingerprint();
+  if (validation) std::ranges::copy(validation->fingerprint(), std::back_inserter(files));
+  const TokenizerFiles tokenizer = read_run_tokenizer(config, files);
   phase("data", loader.describe());
 
   const auto comm =
@@ -79,6 +83,7 @@ ExitCode run_train(const TrainOptions& options) {
   require_memory(config, setup, world);
 
   TrainingState state(config, setup.options(), *comm, loader);
+  state.tokenizer = tokenizer.content;
   begin_training(checkpoint, initial, state);
   phase("model", describe_model(config));
   if (initial) phase("weights", initial->reader.path());
@@ -94,6 +99,7 @@ ExitCode run_train(const TrainOptions& options) {
     const StorageScope storage(*comm);
     report.emplace(run_dir, config, setup, state.steps);
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+    write_tokenizer(tokenizer, run_dir);
   }
   return train(state, {run_dir, stop, validation_reader, report ? &*report : nullptr, lock ? &*lock : nullptr});
 }

@@ -33,3 +33,12 @@ find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # used header only
 find_library(YAML_CPP_LIBRARY NAMES libyaml-cpp.a REQUIRED)
 find_path(YAML_CPP_INCLUDE yaml-cpp/yaml.h REQUIRED)
 find_path(SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED)  # used header only, see lib/util
+# Tokenizers: split patterns, normalization, compressed text.
+find_library(PCRE2_LIBRARY NAMES libpcre2-8.a REQUIRED)
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(UTF8PROC_LIBRARY NAMES libutf8proc.a REQUIRED)
+find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+find_library(ZSTD_LIBRARY NAMES libzstd.a REQUIRED)
+find_path(ZSTD_INCLUDE zstd.h REQUIRED)
+find_library(ZLIB_LIBRARY NAMES libz.a REQUIRED)
+find_path(ZLIB_INCLUDE zlib.h REQUIRED)

@@ -9,7 +9,8 @@ mkdir -p build
 readonly kTorch=torch==2.11.0
 # The compiler of the CUDA that kTorch was built with.
 readonly kNvcc=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)
-readonly kLibraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev catch2)
+readonly kLibraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev catch2
+  libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev)
 
 stop() {  # stop EXIT_CODE MESSAGE
   echo "$2" >&2

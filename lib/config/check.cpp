@@ -122,9 +122,8 @@ class Checker {
     const int64_t vocab_size = config_.model.vocab_size;
     require(data.eot_token < vocab_size, {"data.eot_token", "model.vocab_size"},
             fmt::format("'data.eot_token: {}' must be below 'model.vocab_size: {}'", data.eot_token, vocab_size));
-    require(data.tokenizer == "bytes", {"data.tokenizer"},
-            fmt::format("'data.tokenizer: {}' must be bytes", one_line(data.tokenizer)));
-    require(vocab_size >= 256, {"data.tokenizer", "model.vocab_size"},
+    require(!data.tokenizer.empty(), {"data.tokenizer"}, "'data.tokenizer' must be bytes, or a tokenizer's file or folder");
+    require(data.tokenizer != "bytes" || vocab_size >= 256, {"data.tokenizer", "model.vocab_size"},
             fmt::format("'data.tokenizer: bytes' needs at least 256 tokens, got 'model.vocab_size: {}'", vocab_size));
   }
 

@@ -50,7 +50,7 @@ struct DataConfig {
     v.key("raw_dtype", raw_dtype, "width of tokens in files without a header");
     v.key("eot_token", eot_token, "token between documents; -1 = none", Range{-1, 1 << 24});
     v.key("intra_document_masking", intra_document_masking, "attention stays inside a document (needs boundaries)");
-    v.key("tokenizer", tokenizer, "how text becomes tokens in generate: bytes", OnResume::kAccept);
+    v.key("tokenizer", tokenizer, "how text became tokens: bytes, or a tokenizer's file or folder", OnResume::kAccept);
     v.key("allow_change", allow_change,
           "resume although the files of data.train are others than up to the checkpoint, with a warning", OnResume::kAccept);
   }

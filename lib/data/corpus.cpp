@@ -98,7 +98,8 @@ std::vector<FileFingerprint> Corpus::fingerprint() const {
       files.push_back({.name = std::filesystem::path(file.path()).filename().string(),
                        .source = static_cast<int64_t>(source),
                        .tokens = file.num_tokens(),
-                       .xxh3 = file.sampled_hash()});
+                       .xxh3 = file.sampled_hash(),
+                       .tokenizer = std::string(file.tokenizer())});
     }
   }
   return files;

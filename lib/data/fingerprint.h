@@ -10,7 +10,8 @@ struct FileFingerprint {
   std::string name;    ///< without its folder, which may be another one on another machine
   int64_t source = 0;  ///< number of the entry of data.train or data.validation, of those with a weight above 0
   int64_t tokens = 0;
-  std::string xxh3;  ///< of blocks at equal distances
+  std::string xxh3;       ///< of blocks at equal distances
+  std::string tokenizer;  ///< TokenFile::tokenizer(); not compared
 };
 
 /// "train.bin (24060 tokens, hash 0123456789abcdef)".

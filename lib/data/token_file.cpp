@@ -119,6 +119,8 @@ void TokenFile::open_llmc(const LlmcFormat& format) {
   const std::string_view header(reinterpret_cast<const char*>(file_.data()), kLlmcHeaderBytes);
   if (header.substr(kChecksumMarkAt).starts_with(kChecksumMark))
     checksum_ = header.substr(kChecksumMarkAt + kChecksumMark.size(), kChecksumDigits);
+  if (header.substr(kTokenizerMarkAt).starts_with(kTokenizerMark))
+    tokenizer_ = header.substr(kTokenizerMarkAt + kTokenizerMark.size(), kChecksumDigits);
 }
 
 void TokenFile::open_npy() {

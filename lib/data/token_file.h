@@ -46,6 +46,9 @@ class TokenFile {
   /// they are no more than that.
   std::string sampled_hash() const;
 
+  /// Hash of the tokenizer that made the tokens (TokenizerFiles::hash), where the header holds it, else empty.
+  std::string_view tokenizer() const { return tokenizer_; }
+
   /// Documents, where the file has an index of them.
   const std::optional<MegatronIndex>& documents() const { return index_; }
 
@@ -66,7 +69,7 @@ class TokenFile {
   TokenType type_ = TokenType::kU16;
   const std::byte* tokens_ = nullptr;
   int64_t num_tokens_ = 0;
-  std::string_view checksum_;  ///< as in the header; empty where it has none
+  std::string_view checksum_, tokenizer_;  ///< as in the header; empty where it has none
 };
 
 /// The paths behind one `path` of a configuration: itself, or the matches of a shard pattern (`train_*.bin`) in bytewise order.

@@ -32,9 +32,10 @@ void pack(std::span<const uint32_t> tokens, std::vector<char>& buffer) {
 
 }  // namespace
 
-TokenWriter::TokenWriter(std::string path, int64_t vocab_size)
+TokenWriter::TokenWriter(std::string path, int64_t vocab_size, std::string tokenizer)
     : path_(std::move(path)),
       temporary_(fmt::format("{}.{:08x}.tmp", path_, std::random_device()())),  // another process may write the same path
+      tokenizer_(std::move(tokenizer)),
       wide_(vocab_size > 65536),
       end_(kLlmcHeaderBytes) {
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -44,6 +45,7 @@ TokenWriter::TokenWriter(std::string path, int64_t vocab_size)
 TokenWriter::TokenWriter(TokenWriter&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::move(other.temporary_)),
+      tokenizer_(std::move(other.tokenizer_)),
       wide_(other.wide_),
       published_(std::exchange(other.published_, true)),
       fd_(std::exchange(other.fd_, -1)),
@@ -72,6 +74,10 @@ void TokenWriter::finish() {
   write_at(0, header, sizeof(header));
   const std::string checksum = std::string(kChecksumMark) + hash_.hex();
   write_at(kChecksumMarkAt, checksum.data(), checksum.size());
+  if (!tokenizer_.empty()) {
+    const std::string mark = std::string(kTokenizerMark) + tokenizer_;
+    write_at(kTokenizerMarkAt, mark.data(), mark.size());
+  }
   if (fsync(fd_) != 0) fail_to_write();
   if (close(std::exchange(fd_, -1)) != 0) fail_to_write();
 }

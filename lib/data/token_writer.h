@@ -9,13 +9,13 @@
 namespace scatterlm {
 
 /// Writes an llm.c token file: uint16 (the GPT-2 format) where the vocabulary fits, else uint32 (the Llama-3 format).
-/// The header holds a checksum (llmc_format.h). Everything goes to PATH.RANDOM.tmp; PATH appears complete or not at all.
-/// Failures throw Error "PATH: cannot write: REASON".
+/// The header holds a checksum and, unless it is empty, the tokenizer's hash (llmc_format.h). Everything goes to
+/// PATH.RANDOM.tmp; PATH appears complete or not at all. Failures throw Error "PATH: cannot write: REASON".
 class TokenWriter {
  public:
   static constexpr int64_t kMaxTokens = INT32_MAX;  ///< the header counts in an int32
 
-  TokenWriter(std::string path, int64_t vocab_size);
+  TokenWriter(std::string path, int64_t vocab_size, std::string tokenizer = "");
   ~TokenWriter();  ///< removes the temporary file unless published
   TokenWriter(TokenWriter&& other) noexcept;
   TokenWriter& operator=(TokenWriter&&) = delete;
@@ -32,7 +32,7 @@ class TokenWriter {
   void write_at(int64_t offset, const void* data, size_t size);
   [[noreturn]] void fail_to_write() const;
 
-  std::string path_, temporary_;
+  std::string path_, temporary_, tokenizer_;
   bool wide_;
   bool published_ = false;
   int fd_ = -1;

@@ -148,7 +148,9 @@ struct CheckpointReader::State {
     for (const char* name : {"config.yaml", "state.json"}) {
       if (!texts.count(name)) fail_user("{}/manifest.json: {} is not listed", path, name);
     }
-    contents = {manifest.step, texts["config.yaml"], parse_json(texts["state.json"], path + "/state.json")};
+    contents = {manifest.step, texts["config.yaml"], parse_json(texts["state.json"], path + "/state.json"), {}};
+    for (auto& [name, text] : texts)
+      if (name != "config.yaml" && name != "state.json") contents.tokenizer.emplace(name, std::move(text));
     for (const auto& [name, tensor] : manifest.tensors) {
       for (const auto& slice : tensor.slices) check_slice(name, tensor, slice);
       tensors.emplace(name, Logical{tensor.shape, tensor.dtype});

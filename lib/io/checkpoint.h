@@ -28,7 +28,8 @@ struct TensorSlice {
 struct CheckpointContents {
   int64_t step = 0;
   std::string config_yaml;
-  nlohmann::json state;  ///< step, tokens, data position, RNG, ...
+  nlohmann::json state;                          ///< step, tokens, data position, RNG, ...
+  std::map<std::string, std::string> tokenizer;  ///< its files by name; a reader gives every file that is none of the others
 };
 
 /// What a save or retention needs to know about ranks; one rank: rank 0, world 1, barrier does nothing.

@@ -128,7 +128,7 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 TrainingSnapshot training_snapshot(const TrainingState& state) {
   check_finite(state);
-  return {{state.steps, dump_config(state.config), state.counters()}, training_slices(state)};
+  return {{state.steps, dump_config(state.config), state.counters(), state.tokenizer}, training_slices(state)};
 }
 
 std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,

@@ -18,7 +18,8 @@ std::vector<FileFingerprint> stored_files(const JsonFields& state) {
     files.push_back({.name = fields.text("name"),
                      .source = fields.count("source"),
                      .tokens = fields.count("tokens"),
-                     .xxh3 = fields.text("xxh3")});
+                     .xxh3 = fields.text("xxh3"),
+                     .tokenizer = ""});
   }
   return files;
 }

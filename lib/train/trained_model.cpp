@@ -19,7 +19,7 @@ TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> 
   auto model = std::make_unique<nn::Model>(config.model, numerics.options());
   allocate(model->units(), *make_single_comm());
   load_weights(reader, *model);
-  return {reader.path(), std::move(config), numerics, std::move(model)};
+  return {reader.path(), std::move(config), numerics, std::move(model), {reader.path(), reader.contents().tokenizer}};
 }
 
 }  // namespace scatterlm

@@ -5,6 +5,7 @@
 
 #include "lib/config/config.h"
 #include "lib/nn/model.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/train/execution_setup.h"
 
 namespace scatterlm {
@@ -15,6 +16,7 @@ struct TrainedModel {
   Config config;           ///< as it was trained
   ExecutionSetup numerics;
   std::unique_ptr<nn::Model> model;
+  TokenizerFiles tokenizer;  ///< the checkpoint's
 };
 
 /// `path` is a run folder or a checkpoint folder. On a CPU it runs with `threads` threads (0 = all cores); by default with

@@ -102,7 +102,7 @@ TABLE = [
     ("train --set data.eot_token=-1 --set data.intra_document_masking=true", "data/train.bin: has no document index, which data.intra_document_masking needs: set data.eot_token"),
     ("data prepare nothere --out out", "nothere: no such file or folder"),
     ("data prepare data --out out --glob *.zzz", "data: no file below it has a name like '*.zzz' (--glob)"),
-    ("data prepare data --out out --tokenizer gpt2", "unknown tokenizer 'gpt2', there is: bytes"),
+    ("data prepare data --out out --tokenizer gpt2", "unknown tokenizer 'gpt2': neither bytes nor a file or folder"),
     ("data inspect nothere", "nothere: cannot open: No such file or directory"),
     # checkpoints
     ("train --run-dir tiny.yaml/run", "tiny.yaml/run: cannot create the run folder: Not a directory; give another --run-dir"),

@@ -1,4 +1,4 @@
-#include "lib/data/prepare.h"
+#include "lib/tokenizer/prepare.h"
 
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -15,10 +15,12 @@
 
 #include "lib/data/token_file.h"
 #include "lib/data/token_writer.h"
-#include "lib/data/tokenizer.h"
+#include "lib/tokenizer/encode_pool.h"
+#include "lib/tokenizer/text_blocks.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/util/error.h"
+#include "lib/util/file.h"
 #include "lib/util/file_error.h"
-#include "lib/util/mapped_file.h"
 #include "lib/util/progress.h"
 #include "lib/util/similar_path.h"
 
@@ -26,8 +28,6 @@ namespace scatterlm {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kPieceBytes = 8 << 20;  // bounds the memory for the tokens of a huge document
 
 /// Paths below `folder` whose file name matches, relative to it, in bytewise order.
 std::vector<std::string> find_files(const fs::path& folder, const std::string& glob) try {
@@ -42,9 +42,11 @@ std::vector<std::string> find_files(const fs::path& folder, const std::string& g
   fail_file(error.path1().string(), "read", error.code().value());
 }
 
-std::vector<std::string> list_documents(const PrepareOptions& options) {
+}  // namespace
+
+std::vector<std::string> list_text_files(const std::vector<std::string>& inputs, const std::string& glob) {
   std::vector<std::string> documents;
-  for (const std::string& input : options.inputs) {
+  for (const std::string& input : inputs) {
     std::error_code unreadable;  // opening it says why
     const auto status = fs::status(input, unreadable);
     if (status.type() == fs::file_type::not_found)
@@ -53,12 +55,14 @@ std::vector<std::string> list_documents(const PrepareOptions& options) {
       documents.push_back(input);
       continue;
     }
-    const auto found = find_files(input, options.glob);
-    if (found.empty()) fail_user("{}: no file below it has a name like '{}' (--glob)", input, options.glob);
+    const auto found = find_files(input, glob);
+    if (found.empty()) fail_user("{}: no file below it has a name like '{}' (--glob)", input, glob);
     for (const std::string& relative : found) documents.push_back((fs::path(input) / relative).string());
   }
   return documents;
 }
+
+namespace {
 
 volatile std::sig_atomic_t received = 0;  // a handler can reach nothing else
 
@@ -96,8 +100,12 @@ void stop_if_asked() {
 /// The token files of one split.
 class Split {
  public:
-  Split(fs::path folder, std::string name, int64_t shard_tokens, int64_t vocab_size)
-      : folder_(std::move(folder)), name_(std::move(name)), shard_tokens_(shard_tokens), vocab_size_(vocab_size) {}
+  Split(fs::path folder, std::string name, int64_t shard_tokens, int64_t vocab_size, std::string tokenizer)
+      : folder_(std::move(folder)),
+        name_(std::move(name)),
+        shard_tokens_(shard_tokens),
+        vocab_size_(vocab_size),
+        tokenizer_(std::move(tokenizer)) {}
 
   void append(std::span<const uint32_t> tokens) {
     while (!tokens.empty()) {
@@ -125,28 +133,16 @@ class Split {
   void add_file() {
     finish();
     const std::string number = shard_tokens_ == 0 ? "" : fmt::format("_{:06}", writers_.size());
-    writers_.emplace_back((folder_ / (name_ + number + ".bin")).string(), vocab_size_);
+    writers_.emplace_back((folder_ / (name_ + number + ".bin")).string(), vocab_size_, tokenizer_);
   }
 
   fs::path folder_;
   std::string name_;
   int64_t shard_tokens_;
   int64_t vocab_size_;
+  std::string tokenizer_;  ///< its hash
   std::vector<TokenWriter> writers_;
 };
-
-void append_document(const MappedFile& file, const Tokenizer& tokenizer, Split& split) {
-  std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  while (text.size() > kPieceBytes) {
-    stop_if_asked();
-    const size_t size = tokenizer.split(text, kPieceBytes);
-    split.append(tokenizer.encode(text.substr(0, size)));
-    text.remove_prefix(size);
-  }
-  split.append(tokenizer.encode(text));
-  const uint32_t eot = tokenizer.eot();
-  split.append({&eot, 1});
-}
 
 /// The folder of the token files, made if it is not there; no other process prepares in it as long as this lives. Where the
 /// file system cannot lock folders (some network ones) nothing is held.
@@ -194,40 +190,111 @@ class OutputFolder {
   bool made_ = false, locked_ = false;
 };
 
+/// Adds the token files' tokenizer to their folder. Throws Error if another one lies there.
+void copy_tokenizer(const TokenizerFiles& tokenizer, const fs::path& folder, bool dry) {
+  for (const auto& [name, text] : tokenizer.content) {
+    const std::string path = (folder / name).string();
+    if (path_exists(path)) {
+      if (read_file(path) != text) fail_user("{}: is another tokenizer than {}; choose another --out", path, tokenizer.folder);
+    } else if (!dry) {
+      write_file_atomic(path, text);
+    }
+  }
+}
+
+uint32_t choose_end_of_text(const Tokenizer& tokenizer, const PrepareOptions& options) {
+  const bool given = !options.end_of_text.empty();
+  const auto token = given ? tokenizer.find_token(options.end_of_text) : tokenizer.eot();
+  if (!token && given) fail_user("--end-of-text '{}' is no token of {}", options.end_of_text, options.tokenizer);
+  if (!token)
+    fail_user("{}: none of its special tokens is known to end a document: name it with --end-of-text", options.tokenizer);
+  return *token;
+}
+
+/// Distributes documents between the splits.
+class DocumentSink {
+ public:
+  DocumentSink(Split& train, Split& validation, int64_t val_every, Prepared& result)
+      : train_(train), validation_(validation), val_every_(val_every), result_(result) {}
+
+  void append(const EncodedBlock& block) {
+    const std::span<const uint32_t> tokens(block.tokens);
+    size_t begin = 0;
+    for (const size_t end : block.document_ends) {
+      current().append(tokens.subspan(begin, end - begin));
+      ++(held_out() ? result_.validation : result_.train).documents;
+      ++document_;
+      begin = end;
+    }
+    current().append(tokens.subspan(begin));
+    result_.bytes += block.text_bytes;
+  }
+
+ private:
+  bool held_out() const { return val_every_ > 0 && document_ % val_every_ == val_every_ - 1; }
+  Split& current() { return held_out() ? validation_ : train_; }
+
+  Split& train_;
+  Split& validation_;
+  int64_t val_every_, document_ = 0;
+  Prepared& result_;
+};
+
+void check_val_every(int64_t val_every, int64_t num_documents) {
+  if (val_every > num_documents)
+    fail_user("--val-every {} holds out none of {} documents: give at most {}", val_every, num_documents, num_documents);
+}
+
+int64_t sum_sizes(const std::vector<std::string>& paths) {
+  std::error_code unreadable;  // opening it says why
+  int64_t sum = 0;
+  for (const std::string& path : paths) sum += static_cast<int64_t>(fs::file_size(path, unreadable));
+  return sum;
+}
+
 }  // namespace
 
 Prepared prepare(const PrepareOptions& options) {
-  const auto tokenizer = make_tokenizer(options.tokenizer);
-  const auto documents = list_documents(options);
-  const auto num_documents = static_cast<int64_t>(documents.size());
+  const auto tokenizer_files = read_tokenizer_files(options.tokenizer);
+  const auto tokenizer = make_tokenizer(tokenizer_files);
+  const EncodeOptions encode{.special = options.special ? SpecialTokens::kRecognised : SpecialTokens::kAsText,
+                             .field = options.field.empty() ? "text" : options.field,
+                             .eot = choose_end_of_text(*tokenizer, options)};
+  const auto paths = list_text_files(options.inputs, options.glob);
   if (options.val_every == 1) fail_user("--val-every 1 leaves no document to train on: give 0 or at least 2");
-  if (options.val_every > num_documents)
-    fail_user("--val-every {} holds out none of {} documents: give at most {}", options.val_every, num_documents,
-              num_documents);
+  const bool lines = !options.field.empty();
+  if (!lines && std::none_of(paths.begin(), paths.end(), is_json_lines)) check_val_every(options.val_every, std::ssize(paths));
   const OutputFolder folder(options.out);
   folder.require_no_token_files();
   folder.remove_leftovers();
+  copy_tokenizer(tokenizer_files, options.out, /*dry=*/true);
 
-  std::error_code error;
-  int64_t total_bytes = 0;
-  for (const std::string& path : documents) total_bytes += static_cast<int64_t>(fs::file_size(path, error));
   const NotedSignals signals;
+  const int64_t total_bytes = sum_sizes(paths);
   Progress progress("preparing", total_bytes, "bytes");
-  Split train(options.out, "train", options.shard_tokens, tokenizer->vocab_size());
-  Split validation(options.out, "val", 0, tokenizer->vocab_size());
+  const std::string hash = tokenizer_files.hash();
+  Split train(options.out, "train", options.shard_tokens, tokenizer->vocab_size(), hash);
+  Split validation(options.out, "val", 0, tokenizer->vocab_size(), hash);
   Prepared result;
-  for (int64_t i = 0; i < num_documents; ++i) {
+  DocumentSink sink(train, validation, options.val_every, result);
+  TextBlockReader reader({paths, lines}, *tokenizer);
+  EncodePool pool(*tokenizer, encode, options.threads);
+  for (bool more = true; more || !pool.is_empty();) {
     stop_if_asked();
-    const MappedFile file(documents[static_cast<size_t>(i)]);
-    const bool held_out = options.val_every > 0 && i % options.val_every == options.val_every - 1;
-    append_document(file, *tokenizer, held_out ? validation : train);
-    ++(held_out ? result.validation : result.train).documents;
-    result.bytes += static_cast<int64_t>(file.size());
-    progress.update(result.bytes);
+    if (more && !pool.is_full()) {
+      auto block = reader.next();
+      more = block.has_value();
+      if (block) pool.push(std::move(*block));
+      continue;
+    }
+    sink.append(pool.pop());
+    progress.update(reader.file_bytes());
   }
+  check_val_every(options.val_every, result.train.documents + result.validation.documents);
   train.finish();
   validation.finish();
   progress.finish();
+  copy_tokenizer(tokenizer_files, options.out, /*dry=*/false);
   train.publish(result.train);
   validation.publish(result.validation);
   return result;

@@ -1,11 +1,12 @@
-#include "lib/data/inspect.h"
+#include "lib/tokenizer/inspect.h"
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <random>
 
 #include "lib/data/token_file.h"
-#include "lib/data/tokenizer.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/util/error.h"
 #include "lib/util/escape.h"
 #include "lib/util/text.h"
@@ -56,8 +57,8 @@ std::string describe_counts(const Statistics& statistics, const Tokenizer* text)
 
   const auto used = static_cast<int64_t>(counts.size()) - std::count(counts.begin(), counts.end(), 0);
   std::string result = fmt::format("{} tokens, {} different, the largest {}\n", statistics.tokens, used, counts.size() - 1);
-  if (text && counts.size() > text->eot())
-    result += fmt::format("{} end-of-text tokens ({})\n", counts[text->eot()], text->eot());
+  const auto eot = text ? text->eot() : std::nullopt;
+  if (eot && counts.size() > *eot) result += fmt::format("{} end-of-text tokens ({})\n", counts[*eot], *eot);
   result += "most common:";
   for (size_t i = 0; i < shown && counts[order[i]] > 0; ++i) {
     const size_t token = order[i];
@@ -80,13 +81,22 @@ std::string describe_sample(const TokenFile& file, int64_t begin, const Tokenize
   return fmt::format("{}  {:?}\n", place, decoded + decoder.finish());
 }
 
+/// The tokenizer that `prepare` has put beside its files.
+TokenizerFiles tokenizer_beside(const TokenFile& file) {
+  if (file.tokenizer().empty() || file.tokenizer() == TokenizerFiles{}.hash()) return {};
+  auto files = read_tokenizer_files((std::filesystem::absolute(file.path()).parent_path()).string());
+  if (files.hash() == file.tokenizer()) return files;
+  fail_user("{}: was made with another tokenizer than the one beside it; name its own: --tokenizer PATH", file.path());
+}
+
 }  // namespace
 
 std::string inspect(const InspectOptions& options) {
-  const auto tokenizer = make_tokenizer(options.tokenizer);
   std::vector<TokenFile> files;
   for (const std::string& path : expand_shards(options.path)) files.emplace_back(path, options.raw_dtype);
   for (const TokenFile& file : files) file.verify();
+  const auto tokenizer =
+      options.tokenizer.empty() ? make_tokenizer(tokenizer_beside(files.front())) : make_tokenizer(options.tokenizer);
   const Statistics statistics = count_tokens(files);
   const bool is_text = static_cast<int64_t>(statistics.counts.size()) <= tokenizer->vocab_size();
   const Tokenizer* const text = is_text ? tokenizer.get() : nullptr;

@@ -1,12 +1,12 @@
-#include "lib/data/prepare.h"
+#include "lib/tokenizer/prepare.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include "lib/data/corpus.h"
-#include "lib/data/inspect.h"
 #include "lib/data/token_file.h"
+#include "lib/tokenizer/inspect.h"
 #include "lib/util/error.h"
 #include "tests/data/files.h"
 
@@ -97,7 +97,7 @@ TEST_CASE("prepare: errors") {
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 1}),
                       "--val-every 1 leaves no document to train on: give 0 or at least 2");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 2}), "--val-every 2 holds out none of 1 documents: give at most 1");
-  REQUIRE_THROWS_WITH(run({.inputs = {a}, .tokenizer = "bpe"}), "unknown tokenizer 'bpe', there is: bytes");
+  REQUIRE_THROWS_WITH(run({.inputs = {a}, .tokenizer = "bpe"}), "unknown tokenizer 'bpe': neither bytes nor a file or folder");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .out = a}), a + ": --out must be a folder");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .out = a + "/x"}), a + "/x: cannot create: Not a directory");
   REQUIRE(!std::filesystem::exists(dir / "out"));

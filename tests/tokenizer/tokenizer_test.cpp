@@ -1,4 +1,4 @@
-#include "lib/data/tokenizer.h"
+#include "lib/tokenizer/tokenizer_files.h"
 
 #include "lib/util/error.h"
 #include "tests/catch.h"
@@ -27,7 +27,7 @@ TEST_CASE("tokenizer: bytes are their own tokens") {
   REQUIRE(tokenizer->bytes_of(255) == "\xff");
   REQUIRE(tokenizer->bytes_of(256).empty());
   REQUIRE(tokenizer->bytes_of(70000).empty());
-  REQUIRE_THROWS_WITH(make_tokenizer("gpt2"), "unknown tokenizer 'gpt2', there is: bytes");
+  REQUIRE_THROWS_WITH(make_tokenizer("gpt2"), "unknown tokenizer 'gpt2': neither bytes nor a file or folder");
 }
 
 TEST_CASE("tokenizer: characters come out whole") {

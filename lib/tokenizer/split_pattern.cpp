@@ -1,0 +1,226 @@
+#include "lib/tokenizer/split_pattern.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <fmt/ranges.h>
+#include <pcre2.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lib/tokenizer/newer_characters.h"
+#include "lib/util/error.h"
+#include "lib/util/escape.h"
+
+namespace scatterlm {
+namespace {
+
+// Insides of character classes. PCRE2's own \s also takes U+180E, and its \w is not Oniguruma's.
+constexpr std::string_view kWhiteSpace =
+    R"(\x09-\x0d\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr std::string_view kNoWhiteSpace =
+    R"(\x00-\x08\x0e-\x1f\x21-\x84\x86-\x9f\xa1-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+
+struct NamedPattern {
+  std::string_view name, pattern;
+};
+constexpr NamedPattern kKnownPatterns[] = {
+    {"gpt2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {"cl100k",
+     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+\z|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {"o200k", R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+              R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+              R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {"llama3",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {"qwen",
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+};
+
+/// A pattern of Oniguruma in PCRE2's words. What the two read in different ways, and what would need more of a parser, is
+/// refused.
+class Translation {
+ public:
+  Translation(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {
+    while (at_ < pattern_.size()) {
+      if (pattern_[at_] == '\\') {
+        escape();
+      } else if (in_class_) {
+        class_character();
+      } else {
+        character();
+      }
+    }
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  [[noreturn]] void refuse(std::string_view what) const {
+    fail_user("{}: cannot use the pattern '{}': {}", where_, escape_control(pattern_), what);
+  }
+
+  void escape() {
+    if (at_ + 1 == pattern_.size()) refuse("it ends with a backslash");
+    const char letter = pattern_[at_ + 1];
+    constexpr std::string_view kDifferent = "AbBGhHKkgRXyYZWO";
+    if (kDifferent.find(letter) != kDifferent.npos) refuse(fmt::format("'\\{}' is not supported", letter));
+    if (letter == 's') {
+      add_class(kWhiteSpace, false);
+    } else if (letter == 'S') {
+      in_class_ ? add_class(kNoWhiteSpace, false) : add_class(kWhiteSpace, true);
+    } else if (letter == 'w') {
+      add_class(kWord, false);
+    } else {
+      copy_escape();
+      return;
+    }
+    at_ += 2;
+  }
+
+  /// With its braces, whose end is no quantifier.
+  void copy_escape() {
+    const std::string_view rest = pattern_.substr(at_);
+    size_t size = 2;
+    if (rest.size() > 2 && rest[2] == '{') size = std::min(rest.find('}'), rest.size() - 1) + 1;
+    at_ += size;
+    const std::string_view escape = rest.substr(0, size);
+    const bool is_property = escape.size() > 4 && (escape[1] == 'p' || (escape[1] == 'P' && !in_class_));
+    const std::string newer = is_property ? newer_characters(escape.substr(3, size - 4)) : "";
+    if (newer.empty()) {
+      text_ += escape;
+    } else {
+      add_class(fmt::format("\\p{}{}", escape.substr(2), newer), escape[1] == 'P');
+    }
+  }
+
+  void add_class(std::string_view inside, bool negated) {
+    if (in_class_) {
+      text_ += inside;
+    } else {
+      text_ += fmt::format("[{}{}]", negated ? "^" : "", inside);
+    }
+  }
+
+  void class_character() {
+    const std::string_view rest = pattern_.substr(at_);
+    if (rest[0] == '[') refuse("a character class inside of another one is not supported");
+    if (rest.starts_with("&&")) refuse("'&&' in a character class is not supported");
+    in_class_ = rest[0] != ']';
+    text_ += rest[0];
+    ++at_;
+  }
+
+  void character() {
+    const std::string_view rest = pattern_.substr(at_);
+    size_t size = 1;
+    if (rest[0] == '[') {
+      in_class_ = true;
+      if (rest.substr(size).starts_with("^")) ++size;
+      if (rest.substr(size).starts_with("]")) ++size;
+    } else if (rest[0] == '{') {
+      size = std::min(rest.find('}'), rest.size() - 1) + 1;
+      if (rest.substr(size).starts_with("+")) refuse("'+' after a quantifier in braces is not supported");
+    } else if (rest.starts_with("(*") || rest.starts_with("(?#") || rest.starts_with("(?C")) {
+      refuse("control verbs, comments and callouts are not supported");
+    }
+    text_ += rest.substr(0, size);
+    at_ += size;
+  }
+
+  std::string_view pattern_;
+  const std::string& where_;
+  std::string text_;
+  size_t at_ = 0;
+  bool in_class_ = false;
+};
+
+std::string pcre2_message(int error) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(error, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+template <auto free>
+struct Pcre2Free {
+  template <class T>
+  void operator()(T* pointer) const {
+    free(pointer);
+  }
+};
+
+}  // namespace
+
+std::string_view known_pattern(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const auto& [known, pattern] : kKnownPatterns) {
+    if (known == name) return pattern;
+    names.push_back(known);
+  }
+  fail_user("unknown split pattern '{}', there are: {}", escape_control(name), fmt::join(names, ", "));
+}
+
+struct SplitPattern::Compiled {
+  std::string pattern, where;
+  std::unique_ptr<pcre2_code, Pcre2Free<pcre2_code_free>> code;
+  bool looks_behind = false;
+};
+
+SplitPattern::SplitPattern(std::string_view pattern, const std::string& where) : compiled_(std::make_unique<Compiled>()) {
+  compiled_->pattern = pattern;
+  compiled_->where = where;
+  const Translation translation(pattern, where);
+  const std::string& text = translation.text();
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  // In Ruby's syntax ^ and $ are those of lines.
+  compiled_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                                      nullptr));
+  if (!compiled_->code) {
+    fail_user("{}: cannot use the pattern '{}': {}", where, escape_control(pattern), pcre2_message(error));
+  }
+  uint32_t lookbehind = 0;
+  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_MAXLOOKBEHIND, &lookbehind);
+  compiled_->looks_behind = lookbehind > 0;
+  // Where this fails, for example on a processor that PCRE2 has no compiler for, pcre2_match interprets.
+  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+}
+SplitPattern::~SplitPattern() = default;
+SplitPattern::SplitPattern(SplitPattern&&) noexcept = default;
+
+bool SplitPattern::looks_behind() const { return compiled_->looks_behind; }
+
+struct SplitPattern::Matcher::State {
+  const Compiled* compiled;
+  std::unique_ptr<pcre2_match_data, Pcre2Free<pcre2_match_data_free>> data;
+  std::unique_ptr<pcre2_match_context, Pcre2Free<pcre2_match_context_free>> context;
+  std::unique_ptr<pcre2_jit_stack, Pcre2Free<pcre2_jit_stack_free>> stack;
+};
+
+SplitPattern::Matcher::Matcher(const SplitPattern& pattern) : state_(std::make_unique<State>()) {
+  constexpr size_t kFirstStack = 32 << 10, kMostStack = 16 << 20;
+  state_->compiled = pattern.compiled_.get();
+  state_->data.reset(pcre2_match_data_create(1, nullptr));
+  state_->context.reset(pcre2_match_context_create(nullptr));
+  state_->stack.reset(pcre2_jit_stack_create(kFirstStack, kMostStack, nullptr));
+  if (!state_->data || !state_->context || !state_->stack) throw std::bad_alloc();
+  pcre2_jit_stack_assign(state_->context.get(), nullptr, state_->stack.get());
+}
+SplitPattern::Matcher::~Matcher() = default;
+SplitPattern::Matcher::Matcher(Matcher&&) noexcept = default;
+
+std::optional<SplitPattern::Match> SplitPattern::Matcher::find(std::string_view text, size_t from, End end) {
+  const uint32_t options = PCRE2_NO_UTF_CHECK | (end == End::kCut ? PCRE2_PARTIAL_HARD : 0);
+  const int found = pcre2_match(state_->compiled->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                                options, state_->data.get(), state_->context.get());
+  cut_off_ = found == PCRE2_ERROR_PARTIAL;
+  if (found == PCRE2_ERROR_NOMATCH || cut_off_) return std::nullopt;
+  if (found < 0) {
+    fail_user("{}: the pattern '{}' cannot split a text: {}", state_->compiled->where,
+              escape_control(state_->compiled->pattern), pcre2_message(found));
+  }
+  const PCRE2_SIZE* place = pcre2_get_ovector_pointer(state_->data.get());
+  return Match{place[0], place[1]};
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,27 @@
+// A tokenizer as it lies on disk, and travels with token files, runs and checkpoints.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lib/tokenizer/tokenizer.h"
+
+namespace scatterlm {
+
+/// tokenizer.json, or vocab.json and merges.txt, or one .tiktoken file; none for the byte tokenizer.
+struct TokenizerFiles {
+  std::string folder;                          ///< that holds them
+  std::map<std::string, std::string> content;  ///< by file name
+
+  /// Of names and contents. Two tokenizers with the same one give the same tokens.
+  std::string hash() const;
+};
+
+/// `name`: "bytes", one of these files, or a folder that holds them. Throws Error if it is none of them.
+TokenizerFiles read_tokenizer_files(const std::string& name);
+
+/// Throws Error naming file, place and value for one that is damaged or of a kind that is not supported.
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files);
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+
+}  // namespace scatterlm

@@ -1,0 +1,37 @@
+#include "lib/train/run_tokenizer.h"
+
+#include "lib/util/error.h"
+#include "lib/util/file.h"
+
+namespace scatterlm {
+
+void check_tokenizer(const TokenizerFiles& tokenizer, const std::string& name, const std::vector<FileFingerprint>& files) {
+  const std::string hash = tokenizer.hash();
+  for (const FileFingerprint& file : files) {
+    if (file.tokenizer.empty() || file.tokenizer == hash) continue;
+    fail_user(
+        "{}: was made with another tokenizer (hash {}) than 'data.tokenizer: {}' ({}); data prepare has put a copy of its own "
+        "beside it: set data.tokenizer to its folder, or to bytes if there is none",
+        file.name, file.tokenizer, name, hash);
+  }
+}
+
+TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFingerprint>& files) {
+  const std::string& name = config.data.tokenizer;
+  auto tokenizer = read_tokenizer_files(name);
+  check_tokenizer(tokenizer, name, files);
+  if (tokenizer.content.empty()) return tokenizer;
+  const int64_t size = make_tokenizer(tokenizer)->vocab_size();
+  if (size > config.model.vocab_size)
+    fail_user("'data.tokenizer: {}' has {} tokens, 'model.vocab_size: {}' must not be below that", name, size,
+              config.model.vocab_size);
+  if (config.data.eot_token >= size)
+    fail_user("'data.eot_token: {}' is none of the {} tokens of 'data.tokenizer: {}'", config.data.eot_token, size, name);
+  return tokenizer;
+}
+
+void write_tokenizer(const TokenizerFiles& tokenizer, const std::string& folder) {
+  for (const auto& [name, text] : tokenizer.content) write_file_atomic(folder + "/" + name, text);
+}
+
+}  // namespace scatterlm
