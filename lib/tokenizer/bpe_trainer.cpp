@@ -128,7 +128,7 @@ LearnedMerges learn_merges(const PieceCounts& pieces, int64_t vocab_size, int64_
     learned.token_bytes.push_back(learned.token_bytes[pair.first] + learned.token_bytes[pair.second]);
     progress.update(std::ssize(learned.pairs));
   }
-  progress.finish();
+  if (std::ssize(learned.pairs) == wanted) progress.finish();
   return learned;
 }
 
