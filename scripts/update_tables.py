@@ -30,6 +30,15 @@ def cpu_speed(data):
     return [*lines, *table(("program", "tok/s, median", "range over blocks"), rows), "", f"scatterlm / PyTorch, median over pairs of neighbouring blocks: {data['ratio']:.2f}."]
 
 
+def tokenizer_cpu(data):
+    """Speeds of one text each, side by side."""
+    packages = ", ".join(f"{name} {version}" for name, version in data["versions"].items())
+    lines = [f"Tokenizing on {data['cpu']}, {data['threads']} threads, {data['date']}, MB/s, median and range of rounds in which the programs take turns, with a vocabulary of",
+             f"{data['vocabulary']} tokens that `tokenizer train` learned in {data['learn_s']:.1f} s and the split pattern of Llama 3 ({packages}; `{data['command']}`):", ""]
+    rows = [(row["text"], row["program"], f"{row['mb_s']:.1f} ({row['mb_s_min']:.1f} to {row['mb_s_max']:.1f})", "yes" if row["equal_ids"] else "NO") for row in data["rows"]]
+    return [*lines, *table(("text", "program", "MB/s", "ids equal to scatterlm's"), rows)]
+
+
 def conditions(data):
     """One line: where and how."""
     return (f"{data['gpu']}, bf16, {data['date']}; in the same run a large matrix product reached {data['ceilings']['gemm_tflops']:.0f} TFLOP/s, "
@@ -283,7 +292,7 @@ def headline(moe_mlp, scale, compare, peers):
 
 
 HEADLINE_FILES = ("moe_mlp_h200", "scale_h200x2", "compare_h200", "peers_h200")
-TABLES = {"cpu_speed": cpu_speed, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
+TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
