@@ -20,8 +20,8 @@ def texts(tmp_path):
 def tokens_of(path):
     header = np.fromfile(path, "<i4", 256)
     tokens = np.fromfile(path, "<u2", offset=1024)
-    assert list(header[:3]) == [20240520, 1, len(tokens)] and not header[8:].any()
-    assert header[3:8].tobytes().startswith(b"XXH3")
+    assert list(header[:3]) == [20240520, 1, len(tokens)] and not header[13:].any()
+    assert header[3:8].tobytes().startswith(b"XXH3") and header[8:13].tobytes().startswith(b"TOKN")
     return list(tokens)
 
 

@@ -3,8 +3,9 @@ import pytest
 
 from conftest import read_metrics
 
-COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "checkpoint", "checkpoint inspect",
-            "checkpoint verify", "config", "config show", "config keys", "bench", "compare", "import", "export", "doctor", "doctor comm"]
+COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "tokenize", "detokenize", "tokenizer",
+            "tokenizer train", "checkpoint", "checkpoint inspect", "checkpoint verify", "config", "config show", "config keys", "bench",
+            "compare", "import", "export", "doctor", "doctor comm"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
