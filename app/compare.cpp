@@ -9,6 +9,7 @@
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
 #include "lib/report/comparison.h"
+#include "lib/train/kernel_limits.h"
 #include "lib/train/speed_run.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
@@ -75,6 +76,7 @@ void compare(const CompareOptions& options) {
     auto config = load_config(path, options.sets);
     const auto numerics = set_up_execution(config.train);
     require_state_dtype(config.optim, numerics);
+    check_kernel_limits(config.model, numerics);
     return Side{.path = path, .config = std::move(config), .numerics = numerics};
   };
   auto first = load(options.first), second = load(options.second);

@@ -18,7 +18,14 @@ bool check_command(std::vector<char*> argv, LaunchOptions& options) {
   int unused = 0;
   add_train_check(app, options);
   add_doctor(app, unused);
-  app.get_subcommand("doctor")->get_subcommand("comm")->callback([] {});
+  auto* doctor = app.get_subcommand("doctor");
+  doctor->callback([doctor, &options] {
+    if (doctor->get_subcommands().empty())
+      fail_user(
+          "scatterlm launch starts train and doctor comm; doctor alone checks a machine, without ranks: scatterlm doctor");
+    options.only_prints = true;
+  });
+  doctor->get_subcommand("comm")->callback([] {});
   try {
     app.parse(static_cast<int>(argv.size()), argv.data());
   } catch (const CLI::ParseError& error) {
@@ -44,7 +51,7 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
   if (!check_command(argv, options)) return kExitDone;
   options.arguments = arguments;
   const int code = launch(options);
-  if (arguments.front() == "doctor") require_printed();
+  if (options.only_prints) require_printed();
   return code;
 }
 

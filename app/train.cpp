@@ -41,6 +41,7 @@ ExitCode run_train(const TrainOptions& options) {
   const StopRequest stop(config.train.max_minutes);
   const auto world = find_launch_env(current_environment());
   const BatchPlan plan(config.train, world.size);  // before anything is made
+  check_lock_timeout(config.checkpoint, world.size);
   const bool leads = world.rank == 0;
   if (world.size > 1) log_as_rank(world.rank);
   const auto phase = [&](const char* name, const std::string& result) {

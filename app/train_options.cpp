@@ -4,6 +4,7 @@
 #include "lib/config/load.h"
 #include "lib/distributed/launcher.h"
 #include "lib/train/batch_plan.h"
+#include "lib/train/run_folder.h"
 
 namespace scatterlm {
 
@@ -37,6 +38,8 @@ void add_train_check(CLI::App& app, LaunchOptions& launch) {
   command->callback([options, &launch] {
     const Config config = load_config(options->config, options->sets);
     const BatchPlan check(config.train, launch.ranks);
+    check_lock_timeout(config.checkpoint, launch.ranks);
+    launch.only_prints = options->dry_run;
     launch.timeout_s = config.parallel.timeout_s;
     launch.storage_timeout_s = config.checkpoint.timeout_s;
   });

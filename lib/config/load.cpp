@@ -1,7 +1,6 @@
 #include "lib/config/load.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -9,7 +8,6 @@
 #include "lib/config/layers.h"
 #include "lib/config/reader.h"
 #include "lib/util/file_error.h"
-#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -23,11 +21,7 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kLargest + 1, '\0');
   // A folder opens, but cannot be read.
-  if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad())) {
-    const int error = errno;
-    if (!is_mistake_in_path(error)) fail_file(path, "read", error);
-    fail_user("{}: cannot read: {}{}", path, std::strerror(error), error == ENOENT ? explain_missing_path(path) : "");
-  }
+  if (!file || (!file.read(text.data(), std::ssize(text)) && file.bad())) fail_file(path, "read", errno);
   if (file.gcount() > kLargest) fail_user("{}: larger than 1 MiB, this is no configuration file", path);
   text.resize(static_cast<size_t>(file.gcount()));
   return text;

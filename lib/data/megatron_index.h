@@ -22,6 +22,7 @@ class MegatronIndex {
   int64_t num_documents() const { return num_documents_; }
   /// Position of the first token of a document; of the end for num_documents().
   int64_t document_begin(int64_t document) const;
+  const MappedFile& file() const { return file_; }
 
  private:
   void check_sequences(const std::string& path);

@@ -191,6 +191,7 @@ std::string TokenFile::sampled_hash() const {
   } else {
     for (int64_t i = 0; i < kBlocks; ++i) hash.add(tokens_ + (bytes - kBlockBytes) * i / (kBlocks - 1), kBlockBytes);
   }
+  if (index_) hash.add(index_->file().data(), index_->file().size());
   return hash.hex();
 }
 

@@ -43,7 +43,7 @@ class TokenFile {
   /// Throws Error if the header holds a checksum and the tokens have another one. Reads all of them.
   void verify() const;
   /// XXH3 of the tokens in 16 blocks of 4 KiB at equal distances, the first and the last ones among them; of all tokens where
-  /// they are no more than that.
+  /// they are no more than that. With documents also of their whole index, on which the masks of attention depend.
   std::string sampled_hash() const;
 
   /// Hash of the tokenizer that made the tokens (TokenizerFiles::hash), where the header holds it, else empty.

@@ -12,6 +12,7 @@ struct LaunchOptions {
   int64_t max_restarts = 0;         ///< how often all ranks are started again after a failure
   double timeout_s = 300;           ///< parallel.timeout_s of the ranks
   double storage_timeout_s = 1800;  ///< checkpoint.timeout_s of the ranks
+  bool only_prints = false;         ///< the ranks' output is all that the command is for: losing some of it is a failure
 };
 
 /// Prints each line of a rank with the rank's number in front, and passes on signals to stop, to ranks that are stopped

@@ -16,9 +16,10 @@ inline void check(ncclResult_t result, const char* what) {
   if (result == ncclSuccess) return;
   const auto reason = first_line(ncclGetLastError(nullptr));
   // Between machines NCCL sees a broken connection before this rank knows whose process is gone. The watchdog, which names it
-  // and ends the process, gets the time.
+  // and ends the process, gets the time. Where it does not know either, this rank is still not the one that failed.
   std::this_thread::sleep_for(std::chrono::seconds(2));
-  fail("[{}] {}: {}", what, ncclGetErrorString(result), reason);
+  throw Error(fmt::format("[{}] {}: {}", what, ncclGetErrorString(result), reason),
+              result == ncclRemoteError ? kExitPeer : kExitFailure);
 }
 inline void check(cudaError_t result, const char* what) {
   if (result != cudaSuccess) fail("[{}] {}", what, cudaGetErrorString(result));

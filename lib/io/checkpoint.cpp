@@ -11,6 +11,7 @@
 #include "lib/util/file.h"
 #include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
+#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -70,12 +71,12 @@ std::vector<int64_t> list_checkpoints(const std::string& run_dir) {
 }
 
 std::vector<std::string> find_checkpoints(const std::string& name) {
-  const std::string path = name.substr(0, name.find_last_not_of('/') + 1);  // a shell completes a folder with a slash
+  const std::string path = name.substr(0, name.find_last_not_of('/') + 1);  // the folder of "runs/step_00000020/" is "runs"
   if (path_exists(path + "/manifest.json")) return {path};
+  if (!is_folder(path)) fail_user("{}: no such run or checkpoint folder{}", path, explain_missing_path(path));
   std::vector<std::string> paths;
   for (const int64_t step : list_checkpoints(path)) paths.push_back(checkpoint_path(path, step));
-  if (paths.empty())
-    fail_user("{}: neither a checkpoint (a folder with manifest.json) nor a run that has one (step_...)", path);
+  if (paths.empty()) fail_user("{}: holds no checkpoint; train first: scatterlm train CONFIG", path);
   return paths;
 }
 

@@ -24,7 +24,7 @@ void tolerate(F work) {
   try {
     work();
   } catch (const StorageError& error) {
-    log_error(fmt::format("{}; training goes on without this checkpoint", error.what()));
+    log_error(fmt::format("{}; training continues without this checkpoint", error.what()));
   }
 }
 

@@ -21,7 +21,7 @@ class CheckpointWriter {
   CheckpointWriter(std::string run_dir, TrainingState& state);
 
   /// Saves the present state, after what was begun before. All ranks call it, as they do finish(). Failing storage, such as a
-  /// full disk, is reported, and training goes on: the next save may succeed. For the `last` save it is thrown.
+  /// full disk, is reported, and training continues: the next save may succeed. For the `last` save it is thrown.
   void save(bool last);
   /// Once a step: throws what has gone wrong in this rank's thread; failing storage is reported.
   void check();

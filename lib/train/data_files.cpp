@@ -47,7 +47,7 @@ void check_same_data(const CheckpointReader& reader, const std::vector<FileFinge
   if (!allow_change) {
     fail_user(
         "{}: the files of data.train have changed since this checkpoint: {}; samples would be repeated or left out: bring the "
-        "files back, or go on with --set data.allow_change=true",
+        "files back, or continue with --set data.allow_change=true",
         reader.path(), change);
   }
   log_warning(fmt::format("the files of data.train have changed since this checkpoint: {}; samples may be repeated or left out",

@@ -9,7 +9,6 @@
 #include "lib/util/file.h"
 #include "lib/util/file_error.h"
 #include "lib/util/log/log.h"
-#include "lib/util/similar_path.h"
 
 namespace scatterlm {
 namespace {
@@ -57,27 +56,16 @@ std::optional<CheckpointReader> open_share(const std::string& path, const Comm& 
 
 }  // namespace
 
-std::vector<std::string> checkpoints_of(const std::string& name) {
-  const std::string path = name.substr(0, name.find_last_not_of('/') + 1);  // the folder of "runs/step_00000020/" is "runs"
-  if (path_exists(path + "/manifest.json")) return {path};
-  if (!is_folder(path)) fail_user("{}: no such run or checkpoint folder{}", path, explain_missing_path(path));
-  std::vector<std::string> paths;
-  for (const int64_t step : list_checkpoints(path)) paths.push_back(checkpoint_path(path, step));
-  if (paths.empty()) fail_user("{}: holds no checkpoint; train first: scatterlm train CONFIG", path);
-  std::ranges::reverse(paths);
-  return paths;
-}
-
-std::optional<NewestCheckpoint> open_newest_checkpoint(const std::vector<std::string>& newest_first, Comm& comm,
-                                                       at::Device device) {
+std::optional<NewestCheckpoint> open_newest_checkpoint(std::vector<std::string> paths, Comm& comm, at::Device device) {
   std::vector<std::string> rejected;
   std::string damage;                            // of the last one rejected, if this rank has found it
   const auto say = [&](const char* what_next) {  // of other ranks than 0 only errors are printed
     if (!damage.empty()) (comm.rank() == 0 ? log_warning : log_error)(damage + what_next);
   };
-  for (size_t turn = 0;; ++turn) {
-    const auto path = broadcast_text(turn < newest_first.size() ? newest_first[turn] : "", comm, device);
+  for (;;) {
+    const auto path = broadcast_text(paths.empty() ? "" : paths.back(), comm, device);
     if (path.empty()) break;
+    if (!paths.empty()) paths.pop_back();
     say("; going back to the checkpoint before it");
     auto reader = open_share(path, comm, damage);
     if (!any_rank(!reader, comm, device)) return NewestCheckpoint{std::move(*reader), std::move(rejected)};
@@ -91,7 +79,7 @@ std::optional<NewestCheckpoint> open_newest_checkpoint(const std::vector<std::st
 }
 
 CheckpointReader open_checkpoint(const std::string& path) {
-  return std::move(open_newest_checkpoint(checkpoints_of(path), *make_single_comm(), at::kCPU)->reader);
+  return std::move(open_newest_checkpoint(find_checkpoints(path), *make_single_comm(), at::kCPU)->reader);
 }
 
 }  // namespace scatterlm

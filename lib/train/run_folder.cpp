@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <thread>
 
@@ -24,15 +23,17 @@ std::string run_folder(const RunConfig& config, const std::string& override_dir)
   return override_dir.empty() ? (std::filesystem::path(config.dir) / config.name).string() : override_dir;
 }
 
+void check_lock_timeout(const CheckpointConfig& config, int64_t ranks) {
+  if (ranks == 1 || config.lock_timeout_s < config.timeout_s) return;
+  fail_user(
+      "'checkpoint.lock_timeout_s: {:g}' must be below 'checkpoint.timeout_s: {:g}' with {} ranks: the others wait for rank 0, "
+      "which waits for the run's folder, no longer than the latter",
+      config.lock_timeout_s, config.timeout_s, ranks);
+}
+
 namespace {
 
-constexpr const char* kAnother = "give another --run-dir";
-
-[[noreturn]] void fail_at_start(const std::string& path, std::string_view what, int error) {
-  const auto message = fmt::format("{}: cannot {}: {}", path, what, std::strerror(error));
-  if (!is_mistake_in_path(error)) throw StorageError(message);
-  fail_user("{}; {}", message, kAnother);
-}
+constexpr const char* kAnother = "; give another --run-dir";
 
 }  // namespace
 
@@ -44,7 +45,7 @@ RunLock::RunLock(const std::string& run_dir, double timeout_s, const StopRequest
   const auto start = std::chrono::steady_clock::now();
   for (bool waited = false; !try_lock(); waited = true) {
     if (std::chrono::steady_clock::now() - start >= std::chrono::duration<double>(timeout_s))
-      fail_user("{}: another process trains in this folder; wait until it ends, or {}", run_dir, kAnother);
+      fail_user("{}: another process trains in this folder; wait until it ends, or give another --run-dir", run_dir);
     if (const auto reason = stop.reason(); !reason.empty())
       throw Error(fmt::format("{}: {} while another process trains in this folder", run_dir, reason), kExitRestart);
     if (!waited) {
@@ -61,10 +62,10 @@ RunLock::RunLock(const std::string& run_dir, double timeout_s, const StopRequest
 bool RunLock::try_lock() {
   std::error_code error;
   std::filesystem::create_directories(run_dir_, error);  // who had the lock may have removed the folder as well
-  if (error) fail_at_start(run_dir_, "create the run folder", error.value());
+  if (error) fail_file(run_dir_, "create the run folder", error.value(), kAnother);
   fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0 && errno == ENOENT) return false;
-  if (fd_ < 0) fail_at_start(path_, "write", errno);
+  if (fd_ < 0) fail_file(path_, "write", errno, kAnother);
   const bool busy = flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
   if (!busy && holds_lock()) return true;
   close(fd_);  // or who had it has removed the file since
@@ -84,7 +85,7 @@ void RunLock::check() const {
   if (errno != 0 && !is_mistake_in_path(errno)) return;  // storage that fails says so at the next write
   fail_user(
       "{}: the folder of the run, or its file .lock, was renamed or removed during the training, which ends here; move it "
-      "back, and the same command goes on from its newest checkpoint",
+      "back, and the same command continues from its newest checkpoint",
       run_dir_);
 }
 
@@ -124,7 +125,7 @@ std::optional<CheckpointReader> checkpoint_to_resume(const ResumeRequest& reques
   if (leads) {
     const bool has_own = !list_checkpoints(request.run_dir).empty();
     own = request.resume == "auto" || (request.restarted && has_own);
-    if (own ? has_own : request.resume != "none") paths = checkpoints_of(own ? request.run_dir : request.resume);
+    if (own ? has_own : request.resume != "none") paths = find_checkpoints(own ? request.run_dir : request.resume);
   }
   auto newest = open_newest_checkpoint(paths, comm, device);
   if (leads && !own) check_is_latest(request, newest ? &newest->reader : nullptr);

@@ -14,6 +14,9 @@ namespace scatterlm {
 /// Folder of a run: `override_dir` if given, else run.dir/run.name.
 std::string run_folder(const RunConfig& config, const std::string& override_dir);
 
+/// Throws Error (exit code 2) if rank 0 may wait for the folder's lock for longer than the other ranks wait for rank 0.
+void check_lock_timeout(const CheckpointConfig& config, int64_t ranks);
+
 /// No other process trains in this folder as long as this lives, or this process: a locked file, on NFS for other machines too.
 /// Where the file system has no locks nothing is held.
 class RunLock {
@@ -43,7 +46,7 @@ class RunLock {
 struct ResumeRequest {
   std::string run_dir;
   std::string resume;      ///< --resume: auto (the newest good checkpoint of the run folder, if it has any), none, or a folder
-  bool restarted = false;  ///< by its launcher: it goes on from what it saved before, if it had come that far
+  bool restarted = false;  ///< by its launcher: it continues from what it saved before, if it had come that far
   bool dry_run = false;    ///< changes nothing on disk
 };
 

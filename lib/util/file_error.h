@@ -23,7 +23,8 @@ class AccessError : public Error {
 bool is_mistake_in_path(int error);
 
 /// Throws "PATH: cannot WHAT: REASON" for errno `error`: AccessError for lack of permission, Error with
-/// kExitUser for other mistakes (is_mistake_in_path), else StorageError.
-[[noreturn]] void fail_file(const std::string& path, std::string_view what, int error);
+/// kExitUser for other mistakes (is_mistake_in_path), else StorageError. The first two end in `way_out`: "; give another
+/// --out".
+[[noreturn]] void fail_file(const std::string& path, std::string_view what, int error, std::string_view way_out = "");
 
 }  // namespace scatterlm

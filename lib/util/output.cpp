@@ -18,7 +18,7 @@ void print_or_warn(std::FILE* to, std::string_view text) {
   const int reason = errno;
   if (!warned && std::ferror(to) != 0)
     log_warning(
-        fmt::format("{}: cannot write: {}; the run goes on", to == stderr ? "stderr" : "stdout", std::strerror(reason)));
+        fmt::format("{}: cannot write: {}; the run continues", to == stderr ? "stderr" : "stdout", std::strerror(reason)));
 }
 
 void require_printed() {

@@ -58,4 +58,4 @@ def test_help_has_an_example(scatterlm, command):
 def test_no_checkpoint_is_a_user_error(scatterlm, tmp_path):
     result = scatterlm("checkpoint", "verify", tmp_path)
     assert result.returncode == 2
-    assert f"{tmp_path}: neither a checkpoint (a folder with manifest.json) nor a run that has one (step_...)" in result.stderr
+    assert f"{tmp_path}: holds no checkpoint; train first: scatterlm train CONFIG" in result.stderr

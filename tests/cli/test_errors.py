@@ -10,7 +10,6 @@ from conftest import TINY_CONFIG, write_tiny_data
 
 FLIPPED = "runs/flip/step_00000020/rank_00000.safetensors: damaged: "
 NO_CHECKPOINT = "holds no checkpoint; train first: scatterlm train CONFIG"
-NOT_A_CHECKPOINT = "neither a checkpoint (a folder with manifest.json) nor a run that has one (step_...)"
 
 MEMORY = ("activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with parallel.zero 1 or 2 on "
           "more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model")
@@ -33,6 +32,8 @@ TABLE = [
     ("launch -n 2 eval runs/a", "scatterlm launch starts train and doctor; eval does not share its work among ranks, so run it alone: scatterlm eval"),
     ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
     ("launch -n 4 train nothere.yaml", "nothere.yaml: cannot read: No such file or directory"),
+    ("launch -n 2 train tiny.yaml --set checkpoint.lock_timeout_s=1800", "'checkpoint.lock_timeout_s: 1800' must be below 'checkpoint.timeout_s: 1800' with 2 ranks: "
+     "the others wait for rank 0, which waits for the run's folder, no longer than the latter"),
     ("launch -n 4 doctor comm --mib 0", "--mib: got '0', must be from 1 to 16384; see scatterlm doctor comm --help"),
     ("doctor comm", "a single rank has no collectives to check; start several: scatterlm launch -n 2 doctor comm"),
     ("eval", "path is required; see scatterlm eval --help"),
@@ -121,8 +122,8 @@ TABLE = [
     ("eval runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
     ("eval runs/torn/step_00000020", "runs/torn/step_00000020/state.json: damaged: 254 bytes, the manifest says 258; use another checkpoint or restore the file"),
     ("checkpoint verify runs/flip/step_00000020", FLIPPED + "hash {hash}, the manifest says {hash}; use another checkpoint or restore the file"),
-    ("checkpoint verify nothere", "nothere: " + NOT_A_CHECKPOINT),
-    ("checkpoint inspect runs/empty", "runs/empty: " + NOT_A_CHECKPOINT),
+    ("checkpoint verify nothere", "nothere: no such run or checkpoint folder"),
+    ("checkpoint inspect runs/empty", "runs/empty: " + NO_CHECKPOINT),
 ]
 
 

@@ -17,7 +17,7 @@ def test_a_run_goes_on_when_its_reader_goes_away(binary, tiny_config, runs, rank
         process.stdout.close()
         error = process.stderr.read()
     assert process.returncode == 0, error
-    assert error == "scatterlm: warning: stdout: cannot write: Broken pipe; the run goes on\n"
+    assert error == "scatterlm: warning: stdout: cannot write: Broken pipe; the run continues\n"
     assert len(read_metrics(runs / "run")) == 20
 
 
@@ -39,7 +39,8 @@ def trained(scatterlm, tiny_data, tmp_path_factory):
     return folder
 
 
-COMMANDS = ["--version", "--help", "train --help", "train {0}/tiny.yaml --run-dir {0}/other --dry-run", "config show {0}/tiny.yaml", "config keys",
+COMMANDS = ["--version", "--help", "train --help", "train {0}/tiny.yaml --run-dir {0}/other --dry-run", "launch -n 2 train {0}/tiny.yaml --run-dir {0}/other --dry-run",
+            "config show {0}/tiny.yaml", "config keys",
             "data inspect {1}/train.bin", "checkpoint inspect {0}/tiny", "checkpoint verify {0}/tiny", "eval {0}/tiny",
             "generate {0}/tiny --max-tokens 5", "bench routing --shapes 8,8,8,2,1",
             "compare {0}/tiny.yaml {0}/tiny.yaml --speed-only --blocks 1 --steps-per-block 1", "launch -n 2 doctor comm --mib 1"]

@@ -104,7 +104,7 @@ def test_ranks_that_are_all_stopped_are_killed(start, runs):
 def test_a_rank_that_is_stopped_while_the_processes_end_is_killed(start, runs, tmp_path):
     (tmp_path / "stop.c").write_text(STOP_AT_EXIT)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "stop.so", tmp_path / "stop.c"], check=True)
-    job = start(2, "--set", f"parallel.timeout_s={TIMEOUT}", "--set", "checkpoint.timeout_s=1", env={"LD_PRELOAD": str(tmp_path / "stop.so")}, launch=["--max-restarts", 0])
+    job = start(2, "--set", f"parallel.timeout_s={TIMEOUT}", "--set", "checkpoint.timeout_s=1", "--set", "checkpoint.lock_timeout_s=0", env={"LD_PRELOAD": str(tmp_path / "stop.so")}, launch=["--max-restarts", 0])
     job.rank_pids()
     code, error, _ = job.end(60)
     assert code == 1 and f"rank 1 did not end within {TIMEOUT + 1} s (parallel.timeout_s + checkpoint.timeout_s) after rank 0: killed" in error, error

@@ -33,7 +33,7 @@ def test_a_save_that_fails_is_reported_and_the_next_one_succeeds(scatterlm, faul
 
     first = train(10)
     assert first.returncode == 0, first.stderr
-    assert ".tmp_step_00000010/rank_00000.safetensors: cannot write: Input/output error; training goes on without" in first.stderr
+    assert ".tmp_step_00000010/rank_00000.safetensors: cannot write: Input/output error; training continues without" in first.stderr
     assert sorted(path.name for path in (runs / "tiny").glob("*step*")) == ["step_00000020"]
 
     shutil.rmtree(runs)

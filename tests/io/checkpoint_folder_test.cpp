@@ -47,7 +47,7 @@ TEST_CASE("checkpoint: list, find and prune") {
   const Run run;
   REQUIRE(list_checkpoints(run.dir + "/none").empty());
   REQUIRE(list_checkpoints(run.dir).empty());
-  REQUIRE_THROWS_WITH(find_checkpoints(run.dir), ContainsSubstring(run.dir + ": neither a checkpoint"));
+  REQUIRE_THROWS_WITH(find_checkpoints(run.dir), ContainsSubstring(run.dir + ": holds no checkpoint"));
   for (const int64_t step : {10, 20, 30, 40, 123456789}) save(run, step);
   for (const char* other : {"step_50", "step_0000005x", ".tmp_step_00000050", "logs", "step_-0000001"}) {
     fs::create_directories(run.dir + "/" + other);

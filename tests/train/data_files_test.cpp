@@ -114,3 +114,16 @@ TEST_CASE("data of the ranks is compared file by file") {
   dir.write("v.bin", llmc_u16(tokens));
   REQUIRE(identity() != first);
 }
+
+TEST_CASE("data of a checkpoint: other documents over the same tokens are a change") {
+  const TempDir dir;
+  const auto write = [&](const std::vector<int64_t>& documents) {
+    dir.write("m.bin", tokens_as<uint16_t>(iota(60)));
+    dir.write("m.idx", megatron_index(8, 2, {20, 20, 20}, documents));
+  };
+  write({0, 1, 3});
+  const Saved saved(to_json(open({{dir / "m", 1}}).fingerprint()));
+  REQUIRE(saved.explain(open({{dir / "m", 1}})).empty());
+  write({0, 2, 3});
+  REQUIRE_THAT(saved.explain(open({{dir / "m", 1}})), ContainsSubstring("without m.bin (60 tokens"));
+}

@@ -18,6 +18,15 @@ TEST_CASE("a run folder that cannot be made is the user's to change") {
                       "/dev/null/run: cannot create the run folder: Not a directory; give another --run-dir");
 }
 
+TEST_CASE("rank 0 may not wait for the lock for longer than the others wait for it") {
+  const CheckpointConfig config{.timeout_s = 60, .lock_timeout_s = 60};
+  REQUIRE_THROWS_WITH(
+      check_lock_timeout(config, 2),
+      ContainsSubstring("'checkpoint.lock_timeout_s: 60' must be below 'checkpoint.timeout_s: 60' with 2 ranks"));
+  REQUIRE_NOTHROW(check_lock_timeout(config, 1));
+  REQUIRE_NOTHROW(check_lock_timeout({.timeout_s = 61, .lock_timeout_s = 60}, 2));
+}
+
 TEST_CASE("a folder has one run at a time, until its process ends") {
   const TempDir dir;
   const auto run = dir / "run";
