@@ -112,7 +112,7 @@ def fuzz_job(command=(ROOT / "scripts/fuzz", "--seconds", "10")):
                                     timeout=TIME_LIMIT).returncode
         except subprocess.TimeoutExpired:
             status = -1
-    rows = json.loads(report.read_text()) if report.exists() else []
+    rows = json.loads(report.read_text())["rows"] if report.exists() else []
     failures = [f"fuzz {row['target']}: {row['inputs']}, see {log}" for row in rows if row["failed"]]
     if status != 0 and not failures:
         failures.append("\n".join([f"fuzz: exit code {status}", *log.read_text(errors="replace").splitlines()[-30:]]))

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -34,17 +33,6 @@ struct Machine {
 
   bool finished() const { return heartbeat == kFinished; }
 };
-
-/// A heartbeat is a number that changes, and the machine's progress.
-std::string write_heartbeat(uint64_t number, const MachineMonitor::Progress& progress) {
-  return fmt::format("{} {} {} {:d}", number, progress.rank, progress.called, progress.in_storage);
-}
-std::optional<MachineMonitor::Progress> read_progress(const std::string& heartbeat) {
-  std::istringstream text(heartbeat);
-  uint64_t number = 0;
-  MachineMonitor::Progress progress{};
-  return text >> number >> progress.rank >> progress.called >> progress.in_storage ? std::optional(progress) : std::nullopt;
-}
 
 }  // namespace
 
@@ -91,7 +79,7 @@ std::optional<std::string> MachineMonitor::late_rank(uint32_t number) const {
   for (size_t machine = 0; machine < state_->machines.size(); ++machine) {
     const auto& name = state_->options.machines[machine];
     if (state_->machines[machine].finished()) return fmt::format("{} has left the run", name);
-    const auto progress = read_progress(state_->machines[machine].heartbeat);
+    const auto progress = read_heartbeat(state_->machines[machine].heartbeat);
     if (progress && static_cast<int32_t>(number - progress->called) > 0) {
       return fmt::format("rank {} of {} has not called the collective that the others wait in", progress->rank, name);
     }
@@ -103,7 +91,7 @@ bool MachineMonitor::awaits_storage(uint32_t number) const {
   const std::lock_guard lock(state_->mutex);
   int64_t late = 0, in_storage = 0;
   for (const auto& machine : state_->machines) {
-    const auto progress = read_progress(machine.heartbeat);
+    const auto progress = read_heartbeat(machine.heartbeat);
     const bool is_late = machine.finished() || (progress && static_cast<int32_t>(number - progress->called) > 0);
     late += is_late;
     in_storage += is_late && progress && progress->in_storage;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "lib/distributed/store_messages.h"
+
 namespace c10d {
 class Store;
 }
@@ -22,12 +24,6 @@ namespace scatterlm {
 /// a connection of its own; the functions below never wait longer than they say.
 class MachineMonitor {
  public:
-  /// How far the rank of a machine that has called the fewest collectives has come.
-  struct Progress {
-    int64_t rank;
-    uint32_t called;
-    bool in_storage;  ///< it reads or writes files
-  };
   struct Options {
     c10::intrusive_ptr<c10d::Store> store;  ///< used by nobody else
     std::string store_owner;                ///< for messages: "rank 0 at node1:29400"
@@ -35,7 +31,7 @@ class MachineMonitor {
     std::vector<std::string> machines;      ///< names for messages: "machine 1 (node2, ranks 2, 3)"
     int64_t machine = 0;                    ///< number of this one
     /// What this machine's heartbeat says; nothing if another rank of the machine sends it.
-    std::function<std::optional<Progress>()> heartbeat;
+    std::function<std::optional<MachineProgress>()> heartbeat;
     std::function<bool()> machine_finished;  ///< whether all ranks of this machine have ended well
     int64_t await_ranks = 0;                 ///< the rank that keeps the store waits in finish() until so many have left
   };

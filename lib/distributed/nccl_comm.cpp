@@ -232,6 +232,8 @@ class NcclComm final : public Comm {
     ncclUniqueId id{};
     if (rank_ == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     const auto bytes = rendezvous.share("nccl", std::string(id.internal, sizeof(id.internal)));
+    if (bytes.size() != sizeof(id.internal))
+      fail("[nccl] rank 0's id has {} bytes, must be {}", bytes.size(), sizeof(id.internal));
     std::copy_n(bytes.begin(), sizeof(id.internal), id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 1;  // takes a sixth of the host's time per call; the watchdog covers a call that blocks

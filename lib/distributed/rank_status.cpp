@@ -9,7 +9,8 @@ namespace scatterlm {
 
 std::string describe(const Call& call) {
   static constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "buffer", "barrier"};
-  const auto* name = kNames[static_cast<int>(call.operation)];
+  const auto operation = static_cast<size_t>(call.operation);
+  const auto* name = operation < std::size(kNames) ? kNames[operation] : "an unknown collective";  // of a damaged row
   return call.operation == Operation::kBarrier ? name : fmt::format("{} of {} {}", name, call.numel, c10::toString(call.dtype));
 }
 

@@ -13,11 +13,11 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "lib/distributed/store_messages.h"
 #include "lib/distributed/topology.h"
 #include "lib/util/error.h"
 #include "lib/util/hash.h"
@@ -27,17 +27,6 @@
 
 namespace scatterlm {
 namespace {
-
-/// "what rank 0 has" and "what rank r has": the first lines that differ.
-std::pair<std::string, std::string> first_difference(const std::string& a, const std::string& b) {
-  std::istringstream one(a), other(b);
-  std::string x, y;
-  do {
-    if (!std::getline(one, x)) x.clear();
-    if (!std::getline(other, y)) y.clear();
-  } while (x == y);
-  return {x, y};
-}
 
 /// Of the keys of one start of all ranks: those started again share the launcher's store with their predecessors.
 std::string prefix_of_start(int64_t restart) { return fmt::format("scatterlm/{}", restart); }

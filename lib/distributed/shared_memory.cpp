@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,11 @@ SharedMemory::SharedMemory(const std::string& path, size_t bytes) : fd_(open(pat
   if (fd_ < 0) {
     fail("{}: cannot open the memory of another rank: {}; the ranks of a machine must be of one user", path,
          std::strerror(errno));
+  }
+  struct stat info {};
+  if (fstat(fd_, &info) != 0 || info.st_size != static_cast<off_t>(bytes)) {
+    close(fd_);
+    fail("{}: not the memory of another rank: {} bytes, must be {}", path, info.st_size, bytes);
   }
   map();
 }

@@ -40,13 +40,13 @@ void wait_until(std::atomic<uint32_t>& word, uint32_t goal, const std::stop_toke
 }
 
 /// The first rank of a machine that runs sends the heartbeat: the progress of the rank that has called the fewest collectives.
-std::optional<MachineMonitor::Progress> heartbeat(std::span<RankStatus> rows, const RankStatus& own) {
+std::optional<MachineProgress> heartbeat(std::span<RankStatus> rows, const RankStatus& own) {
   const auto first =
       std::ranges::find_if(rows, [&](const RankStatus& row) { return &row == &own || (!row.finished && !row.is_stopped()); });
   if (&*first != &own) return std::nullopt;
-  MachineMonitor::Progress slowest{own.rank, own.called, own.storage_scopes > 0};
+  MachineProgress slowest{own.rank, own.called, own.storage_scopes > 0};
   for (const RankStatus& row : rows) {
-    const MachineMonitor::Progress progress{row.rank, row.called, row.storage_scopes > 0};
+    const MachineProgress progress{row.rank, row.called, row.storage_scopes > 0};
     const auto ahead = static_cast<int32_t>(progress.called - slowest.called);
     // Of several, one without an excuse: the others may wait longer for the rest.
     if (ahead < 0 || (ahead == 0 && slowest.in_storage && !progress.in_storage)) slowest = progress;

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "lib/util/error.h"
+#include "lib/util/escape.h"
 
 namespace scatterlm {
 
@@ -53,7 +54,7 @@ void check_gpus(const std::vector<std::string>& gpus) {
     fail_user(
         "ranks {} and {} both have {}: start one rank per GPU; if CUDA_VISIBLE_DEVICES is set, it must name another "
         "GPU for each rank",
-        found->second, rank, gpus[rank].substr(gpus[rank].find(' ') + 1));
+        found->second, rank, escape_control(gpus[rank].substr(gpus[rank].find(' ') + 1)));
   }
 }
 

@@ -16,11 +16,11 @@ def versions(binary):
     return {line.split()[0]: line.split(None, 1)[1] for line in text.splitlines() if not line[0].isspace()}
 
 
-def command():
+def command(interpreter="python "):
     """That of this program: files elsewhere by their names alone, and without the parts that one run of several made."""
     words = [pathlib.Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     words = [word for i, word in enumerate(words) if word != "--part" and words[i - 1:i] != ["--part"]]
-    return " ".join(["python", str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT)), *words])
+    return interpreter + " ".join([str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT)), *words])
 
 
 def of_binary(binary):
@@ -45,6 +45,13 @@ def of_gpus(bench, binary, num_gpus):
 def cpu_name():
     found = re.search(r"^model name\s*:\s*(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return found[1] if found else "unknown"
+
+
+def of_cpu(bench):
+    """What a file of runs on CPUs says before its rows; the sources by their commit."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
+    return {"bench": bench, "date": datetime.date.today().isoformat(), "cpu": cpu_name(), "commit": commit.stdout.strip() or "unknown",
+            "command": command(interpreter="")}
 
 
 def write(path, content):

@@ -71,7 +71,7 @@ def test_the_program_with_sanitizers_runs_tests_that_exist(monkeypatch):
 
 
 @pytest.mark.parametrize("script, passed, failures", [
-    ("""echo '[{"target": "a", "failed": false}, {"target": "b", "failed": true, "inputs": ["crash-1"]}]' > $2; exit 1""", 1, ["fuzz b: ['crash-1']"]),
+    ("""echo '{"rows": [{"target": "a", "failed": false}, {"target": "b", "failed": true, "inputs": ["crash-1"]}]}' > $2; exit 1""", 1, ["fuzz b: ['crash-1']"]),
     ("echo no clang_rt; exit 3", 0, ["fuzz: exit code 3\nno clang_rt"]),
 ])
 def test_fuzz_targets_are_counted(monkeypatch, script, passed, failures):
