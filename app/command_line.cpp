@@ -68,6 +68,8 @@ std::string path_of(const CLI::App* app) {
 void check_subcommands(const CLI::App& app, int argc, char** argv) {
   const CLI::App* command = &app;
   for (int i = 1; i <= argc && !subcommands(*command).empty(); i++) {
+    const bool needs_one = command->get_require_subcommand_min() > 0;
+    if (i == argc && !needs_one) return;
     if (i == argc) {
       fail_user("{} needs a command: {}; see {} --help", path_of(command), fmt::join(subcommand_names(*command), ", "),
                 path_of(command));
@@ -77,6 +79,7 @@ void check_subcommands(const CLI::App& app, int argc, char** argv) {
       fail_user("unknown option '{}'; see {} --help", argv[i], path_of(command));
     }
     const auto* next = find_subcommand(*command, argv[i]);
+    if (!next && !needs_one) return;  // an argument
     if (!next) fail_unknown(*command, path_of(command), argv[i]);
     command = next;
   }

@@ -32,6 +32,11 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
   return {.weights = weights, .gradients = with_gradients - weights, .optimizer = meter.peak_bytes() - with_gradients};
 }
 
+int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype) {
+  const bool are_master = dtype == (config.state_dtype == DataType::kFloat32 ? at::kFloat : at::kBFloat16);
+  return estimate.optimizer + (are_master ? estimate.weights : 0);
+}
+
 std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks) {
   return fmt::format(
       "weights {}, gradients {}, optimiser state {}: {} per rank (parallel.zero: {}, {} rank{}), activations of a micro-batch on top",

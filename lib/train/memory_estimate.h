@@ -24,6 +24,9 @@ struct MemoryEstimate {
 /// nothing is allocated, and any size takes milliseconds. Throws Error for more than 1e15 parameters.
 MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64_t ranks);
 
+/// Bytes of the tensors in a checkpoint: master weights and moments. `estimate`: that of a single rank.
+int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype);
+
 /// "weights 12.9 GiB, gradients 25.8 GiB, optimiser state 77.3 GiB: 116 GiB per rank (parallel.zero: 1, 1 rank), activations of
 /// a micro-batch on top"
 std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks);

@@ -40,6 +40,26 @@ TEST_CASE("memory_estimate: what one rank allocates") {
   }
 }
 
+TEST_CASE("memory_estimate: what a checkpoint holds") {
+  for (const auto& [sets, dtype] : {std::pair<std::vector<std::string>, at::ScalarType>{{}, at::kFloat},
+                                    {{"train.dtype=bfloat16"}, at::kBFloat16},
+                                    {{"train.dtype=bfloat16", "optim.state_dtype=bfloat16"}, at::kBFloat16}}) {
+    const auto config = config_with(sets);
+    const auto comm = make_single_comm();
+    const nn::Model model(config.model, dtype);
+    allocate(model.units(), *comm);
+    const GradientReducer gradients(config.parallel, model.units(), *comm);
+    const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
+    size_t held = 0;  // what lib/train/checkpointing.cpp writes
+    for (const auto& shard : optimizer->shards()) {
+      held += shard.weights.nbytes();
+      for (const auto& state : shard.state) held += state.values.nbytes();
+    }
+    const auto bytes = checkpoint_bytes(estimate_memory(config, dtype, 1), config.optim, dtype);
+    REQUIRE(static_cast<double>(bytes) == Approx(static_cast<double>(held)).epsilon(0.01));
+  }
+}
+
 TEST_CASE("memory_estimate: shares of ranks by the arithmetic of the ZeRO stages") {
   const auto parameters = static_cast<double>(nn::model_size(config_with({}).model).total);
   for (const int64_t ranks : {1, 4, 8}) {
