@@ -5,6 +5,7 @@ import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -90,6 +91,15 @@ class Job:
             self.process.wait()
         while any(is_running(pid) for pid in self.pids.values()):
             time.sleep(0.01)
+
+
+def write_words(path, rng):
+    """20,000 tokens in llm.c's layout (256 int32 of header, then uint16): bytes of random words, documents that end in token 256."""
+    words = [bytes(rng.choices(range(97, 123), k=rng.randint(1, 6))) + b" " for _ in range(50)]
+    tokens = []
+    while len(tokens) < 20000:
+        tokens += [*b"".join(rng.choices(words, k=80)), 256]
+    path.write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}H", *tokens))
 
 
 def free_port():

@@ -1,11 +1,15 @@
 // Calls of the system that fail on purpose. Linked to a test, or loaded into the program with LD_PRELOAD: calls on files below
 // one folder are counted, and from the n-th on (or only that one) they fail, write less, or kill the process. A test calls
-// inject_fault(); LD_PRELOAD reads the same from FAULT_FOLDER, FAULT_KIND and FAULT_CALL.
+// inject_fault(); LD_PRELOAD reads the same from FAULT_FOLDER, FAULT_KIND and FAULT_CALL. With FAULT_CONTROL, a file that all
+// processes map (FaultControl), faults begin and end while they run.
 #include "tests/fault/fault_injection.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace {
 
@@ -25,6 +30,9 @@ FaultKind kind;
 long fails_at, calls;
 bool swaps = true;
 bool inside[kDescriptors];  // descriptors of files below the folder
+const volatile FaultControl* control;
+
+long clock_offset_s() { return control ? static_cast<long>(control->clock_offset_s) : 0; }
 
 }  // namespace
 
@@ -43,7 +51,15 @@ void refuse_swaps() { swaps = false; }
 
 __attribute__((constructor)) static void read_environment() {
   const char* below = getenv("FAULT_FOLDER");
-  if (below) inject_fault(below, static_cast<FaultKind>(atoi(getenv("FAULT_KIND"))), atol(getenv("FAULT_CALL")));
+  const char* shared = getenv("FAULT_CONTROL");
+  if (below)
+    inject_fault(below, static_cast<FaultKind>(shared ? 0 : atoi(getenv("FAULT_KIND"))),
+                 shared ? 0 : atol(getenv("FAULT_CALL")));
+  const int file = shared ? static_cast<int>(syscall(SYS_open, shared, O_RDONLY | O_CLOEXEC)) : -1;
+  if (file < 0) return;
+  void* mapped = mmap(nullptr, sizeof(FaultControl), PROT_READ, MAP_SHARED, file, 0);
+  if (mapped != MAP_FAILED) control = static_cast<const volatile FaultControl*>(mapped);
+  syscall(SYS_close, file);
 }
 
 static bool is_inside(int descriptor) { return descriptor >= 0 && descriptor < kDescriptors && inside[descriptor]; }
@@ -55,6 +71,7 @@ static bool is_below(int base, const char* path) {
 
 // The errno with which this call is to fail, 0 for none.
 static int fault(bool counts) {
+  if (counts && control && control->read_only) return EROFS;
   if (!counts || fails_at == 0) return 0;
   const long call = ++calls;
   if (call == fails_at && kind == kFaultKill) raise(SIGKILL);
@@ -119,14 +136,35 @@ ssize_t write(int descriptor, const void* data, size_t size) {
 
 int fsync(int descriptor) {
   FAIL_IF(is_inside(descriptor));
+  if (is_inside(descriptor) && control) usleep(static_cast<useconds_t>(control->fsync_us));
   return is_inside(descriptor) ? 0 : NEXT(fsync)(descriptor);  // slow, and nobody cuts the power here
+}
+
+int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const int result = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
+  if (result == 0 && clock == CLOCK_REALTIME) time->tv_sec += clock_offset_s();
+  return result;
+}
+
+time_t time(time_t* out) noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (out) *out = now.tv_sec;
+  return now.tv_sec;
+}
+
+int gettimeofday(timeval* out, void*) noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  *out = {now.tv_sec, now.tv_nsec / 1000};
+  return 0;
 }
 
 int close(int descriptor) {
   const bool counts = is_inside(descriptor);
   remember(descriptor, false);
   const int result = NEXT(close)(descriptor);
-  FAIL_IF(counts);  // Linux closes it all the same
+  FAIL_IF(counts && !control);  // Linux closes it all the same
   return result;
 }
 

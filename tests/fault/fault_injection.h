@@ -1,6 +1,15 @@
 #pragma once
 
+#include <cstdint>
+
 extern "C" {
+
+/// What the file FAULT_CONTROL holds, for all processes that map it.
+struct FaultControl {
+  int64_t read_only;       ///< not 0: all calls that change something below the folder fail with EROFS
+  int64_t fsync_us;        ///< fsync of files there takes so long
+  int64_t clock_offset_s;  ///< added to the time of day
+};
 
 /// What happens at a call, and for the kinds without "once" at all calls after it.
 enum FaultKind {
