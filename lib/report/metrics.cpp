@@ -75,6 +75,7 @@ std::string metrics_line(const StepReport& report) {
               {"tok_s", report.tok_s},
               {"mfu", or_null(report.mfu)},
               {"mem_gib", report.mem_gib},
+              {"alloc_retries", report.alloc_retries},
               {"load_max_mean", report.load_max_mean},
               {"val_loss", or_null(report.val_loss)},
               {"nonfinite_steps", report.nonfinite_steps},

@@ -75,6 +75,7 @@ void Report::step(StepReport report) {
   report.flops_per_token = flops_per_token_;
   if (peak_flops_) report.mfu = report.tok_s * flops_per_token_ / *peak_flops_;
   report.mem_gib = peak_memory_gib(device_);
+  report.alloc_retries = allocator_retries(device_);
   report.balanced_by_loss = router_.balance == Balance::kAux;
   console_.step(report);
   write_figures(report);
@@ -100,12 +101,12 @@ void Report::write_figures(const StepReport& report) {
   try {
     metrics_.write(report);
   } catch (const StorageError& error) {
-    log_error(fmt::format("{}; training goes on without the line of step {}", error.what(), report.step));
+    log_error(fmt::format("{}; training continues without the line of step {}", error.what(), report.step));
   }
   try {
     if (tensorboard_) write_tensorboard(report);
   } catch (const StorageError& error) {
-    log_error(fmt::format("{}; training goes on without TensorBoard events", error.what()));
+    log_error(fmt::format("{}; training continues without TensorBoard events", error.what()));
     tensorboard_.reset();  // its file may end in half a record
   }
 }

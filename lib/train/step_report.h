@@ -38,6 +38,7 @@ struct StepReport {
   double flops_per_token = 0;   ///< model FLOPs of forward and backward from active parameters
   std::optional<double> mfu;    ///< against the peak named in the log; only where the peak is known
   double mem_gib = 0;           ///< peak: device memory on a GPU, resident memory on a CPU
+  int64_t alloc_retries = 0;    ///< of the GPU's allocator so far
   double load_max_mean = 1;     ///< worst layer
   int64_t nonfinite_steps = 0;  ///< skipped so far
   int64_t nonfinite_row = 0;    ///< most of them in a row since the last report

@@ -29,6 +29,11 @@ int64_t total_memory_bytes(at::Device device) {
 
 void add_device_memory(int64_t bytes) { beside_allocator += bytes; }
 
+int64_t allocator_retries(at::Device device) {
+  if (!device.is_cuda()) return 0;
+  return at::getDeviceAllocator(device.type())->getDeviceStats(device.index()).num_alloc_retries;
+}
+
 double peak_memory_gib(at::Device device) {
   constexpr double kGib = 1 << 30;
   if (device.is_cuda()) {

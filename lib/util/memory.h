@@ -6,6 +6,9 @@ namespace scatterlm {
 /// Peak so far, in GiB: what was allocated on a GPU, the resident set of the process for a CPU.
 double peak_memory_gib(at::Device device);
 
+/// How often LibTorch's allocator had to give memory back and ask again: more than 0 means fragmentation. 0 for a CPU.
+int64_t allocator_retries(at::Device device);
+
 /// What the device has in all: a GPU's memory; for a CPU that of the machine, or of its control group where that is less.
 int64_t total_memory_bytes(at::Device device);
 
