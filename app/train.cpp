@@ -4,6 +4,7 @@
 #include "app/dry_run.h"
 #include "app/train_options.h"
 #include "lib/config/load.h"
+#include "lib/io/checkpoint.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
 #include "lib/train/batch_plan.h"
@@ -30,7 +31,7 @@ namespace {
 std::optional<InitialWeights> open_initial_weights(const TrainOptions& options, Comm& comm, at::Device device) {
   if (options.init_from.empty()) return std::nullopt;
   const StorageScope storage(comm);
-  auto newest = open_newest_checkpoint(checkpoints_of(options.init_from), comm, device);
+  auto newest = open_newest_checkpoint(find_checkpoints(options.init_from), comm, device);
   return InitialWeights{std::move(newest->reader), options.init_allow};
 }
 
