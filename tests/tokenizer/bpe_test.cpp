@@ -101,12 +101,13 @@ TEST_CASE("bpe: special tokens come from text only where that is asked for, othe
   };
   add(300, "  ", false, true);
   add(301, "<|endo", false, false);
+  add(302, "text", false, false);
   const auto tokenizer = make(file);
   REQUIRE(pieces(*tokenizer, "hello<|endoftext|>  hell", SpecialTokens::kRecognised) == "hello|<|endoftext|>|  |hell");
   REQUIRE(tokenizer->encode("a<|endoftext|>", SpecialTokens::kRecognised) ==
           std::vector<uint32_t>{tokenizer->encode("a")[0], 263});
   // A special one that is text hides what lies inside of it.
-  REQUIRE(pieces(*tokenizer, "  <|endoftext|><|endox") == "  |<|||e|n|d|o|f|t|e|x|t|||>|<|endo|x");
+  REQUIRE(pieces(*tokenizer, "  <|endoftext|><|endotext") == "  |<|||e|n|d|o|f|t|e|x|t|||>|<|endo|text");
 }
 
 TEST_CASE("bpe: added tokens take white space with them where they say so") {
@@ -155,7 +156,7 @@ TEST_CASE("bpe: parts of a text give the tokens of the whole") {
     for (size_t end = 1; end < text.size(); ++end) {  // every place: the encoder says whether it is one
       std::vector<uint32_t> tokens;
       if (!encoder->encode(
-              {.text = std::string_view(text).substr(cut, end + 100), .end = end - cut, .starts = cut == 0, .ends = false},
+              {.text = std::string_view(text).substr(cut, end - cut + end % 4), .end = end - cut, .starts = cut == 0, .ends = false},
               tokens)) {
         refused++;
         REQUIRE(tokens.empty());
