@@ -1,8 +1,10 @@
 // Commands around tokenizers: tokenize, detokenize, tokenizer train.
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include "app/command_line.h"
@@ -70,8 +72,12 @@ void train_tokenizer(TrainTokenizerOptions options) {
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocab_size < least)
     fail_user("--vocab-size {} is below {}: 256 bytes and the special tokens", options.vocab_size, least);
+  const std::set<std::string> names(options.special.begin(), options.special.end());
+  if (names.size() < options.special.size() || names.count("") > 0) fail_user("--special: names must differ and not be empty");
   const std::string_view pattern = known_pattern(options.pattern);
   if (path_exists(options.out)) fail_user("{}: exists; remove it or choose another --out", options.out);
+  const std::string folder = std::filesystem::path(options.out).parent_path().string();
+  if (!folder.empty() && !is_folder(folder)) fail_user("{}: no such folder, for --out {}", folder, options.out);
   options.count.paths = list_text_files(options.inputs, options.glob);
   const auto learned =
       learn_merges(count_pieces(options.count, pattern), options.vocab_size - std::ssize(options.special), options.min_count);
@@ -90,7 +96,8 @@ void define_train_tokenizer(CLI::App& group) {
   command->add_option("--out", options->out, "File to write, for example tokenizer.json")->required();
   command
       ->add_option("--vocab-size", options->vocab_size, "Tokens, special ones included; fewer where the text has not as many")
-      ->required();
+      ->required()
+      ->check(in_range(257, 1 << 22));
   command->add_option("--glob", options->glob, "Names of the files to take from folders")->capture_default_str();
   command->add_option("--field", options->count.field, "Field of JSON lines, as in data prepare");
   command->add_option("--pattern", options->pattern, "How text is split first: gpt2, cl100k, o200k, llama3, qwen")
@@ -113,7 +120,7 @@ void add_tokenize(CLI::App& app, int&) {
   auto options = std::make_shared<TokenizeOptions>();
   define_tokenize(*command, *options, "Text file; - reads standard input");
   command->add_flag("--special", options->special, "Names of special tokens in the text become these tokens");
-  command->footer("Example:\n  echo 'Hello world' | scatterlm tokenize --tokenizer tokenizer.json");
+  command->footer("Example:\n  scatterlm tokenize --tokenizer tokenizer.json < text.txt");
   command->callback([options] { tokenize(*options); });
 }
 
@@ -121,7 +128,7 @@ void add_detokenize(CLI::App& app, int&) {
   auto* command = app.add_subcommand("detokenize", "Print the text of token ids");
   auto options = std::make_shared<TokenizeOptions>();
   define_tokenize(*command, *options, "File of token ids, separated by white space; - reads standard input");
-  command->footer("Example:\n  echo 15496 995 | scatterlm detokenize --tokenizer tokenizer.json");
+  command->footer("Example:\n  scatterlm detokenize --tokenizer tokenizer.json < ids.txt");
   command->callback([options] { detokenize(*options); });
 }
 

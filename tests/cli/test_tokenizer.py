@@ -194,6 +194,20 @@ def test_a_learned_tokenizer_is_that_of_hugging_face(pattern, scatterlm, tokeniz
     assert first_difference(*merges) is None
 
 
+@pytest.mark.parametrize("arguments, message", [
+    (("--vocab-size", 300, "--out", "gone/t.json"), "gone: no such folder, for --out gone/t.json"),
+    (("--vocab-size", 300, "--out", "t.json", "--special", "<a>", "--special", "<a>"), "--special: names must differ and not be empty"),
+    (("--vocab-size", 257, "--out", "t.json", "--special", "<a>", "--special", "<b>"), "--vocab-size 257 is below 258"),
+    (("--vocab-size", 300, "--out", "text.txt"), "text.txt: exists"),
+    (("--vocab-size", 300, "--out", "t.json", "--pattern", "mine"), "unknown split pattern 'mine', there are: gpt2, cl100k, o200k, llama3, qwen"),
+])
+def test_learning_refuses_before_it_reads(arguments, message, scatterlm, tmp_path):
+    (tmp_path / "text.txt").write_text("text")
+    result = scatterlm("tokenizer", "train", "text.txt", *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "") and message in result.stderr and len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "t.json").exists()
+
+
 def words_text(size):
     pick = random.Random(6)
     words = ["int", "float", "return", "value", "index", "for", "while", "(", ")", "{", "}", ";\n", "=", "+", "0", "1"]
