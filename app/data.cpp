@@ -75,7 +75,7 @@ void add_data_inspect(CLI::App& data) {
   command->add_option("--seed", options->seed, "Chooses the places")->capture_default_str()->check(at_least(0));
   command->add_option(
       "--tokenizer", options->tokenizer,
-      "How to show tokens as text: bytes, or a tokenizer's file or folder; by default the one beside the token files, else bytes");
+      "How to show tokens as text: bytes, or a tokenizer's file or folder; by default the one that made them, if it lies beside them");
   command->footer("Example:\n  scatterlm data inspect 'data/headers/*.bin' --samples 2");
   command->callback([options] { std::cout << inspect(*options); });
 }

@@ -81,12 +81,15 @@ std::string describe_sample(const TokenFile& file, int64_t begin, const Tokenize
   return fmt::format("{}  {:?}\n", place, decoded + decoder.finish());
 }
 
-/// The tokenizer that `prepare` has put beside its files.
-TokenizerFiles tokenizer_beside(const TokenFile& file) {
-  if (file.tokenizer().empty() || file.tokenizer() == TokenizerFiles{}.hash()) return {};
-  auto files = read_tokenizer_files((std::filesystem::absolute(file.path()).parent_path()).string());
-  if (files.hash() == file.tokenizer()) return files;
-  fail_user("{}: was made with another tokenizer than the one beside it; name its own: --tokenizer PATH", file.path());
+/// The tokenizer that made the file: bytes where it does not say, and null where it says another one than lies beside it.
+std::unique_ptr<Tokenizer> tokenizer_of(const TokenFile& file) {
+  if (file.tokenizer().empty() || file.tokenizer() == TokenizerFiles{}.hash()) return make_tokenizer("bytes");
+  try {
+    const auto beside = read_tokenizer_files(std::filesystem::absolute(file.path()).parent_path().string());
+    return beside.hash() == file.tokenizer() ? make_tokenizer(beside) : nullptr;
+  } catch (const Error&) {  // a token file that was moved alone
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -95,10 +98,9 @@ std::string inspect(const InspectOptions& options) {
   std::vector<TokenFile> files;
   for (const std::string& path : expand_shards(options.path)) files.emplace_back(path, options.raw_dtype);
   for (const TokenFile& file : files) file.verify();
-  const auto tokenizer =
-      options.tokenizer.empty() ? make_tokenizer(tokenizer_beside(files.front())) : make_tokenizer(options.tokenizer);
+  const auto tokenizer = options.tokenizer.empty() ? tokenizer_of(files.front()) : make_tokenizer(options.tokenizer);
   const Statistics statistics = count_tokens(files);
-  const bool is_text = static_cast<int64_t>(statistics.counts.size()) <= tokenizer->vocab_size();
+  const bool is_text = tokenizer && static_cast<int64_t>(statistics.counts.size()) <= tokenizer->vocab_size();
   const Tokenizer* const text = is_text ? tokenizer.get() : nullptr;
 
   std::string result;

@@ -11,7 +11,7 @@ struct InspectOptions {
   TokenWidth raw_dtype = TokenWidth::kAuto;
   int64_t samples = 3;
   int64_t seed = 0;
-  std::string tokenizer;  ///< empty: the one beside the files, if it made them, else bytes
+  std::string tokenizer;  ///< empty: the one that made the first file, if it lies beside it
 };
 
 /// What is in token files, as text to print: format, tokens and documents of each file, the most common tokens, samples.

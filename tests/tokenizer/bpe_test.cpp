@@ -155,9 +155,11 @@ TEST_CASE("bpe: parts of a text give the tokens of the whole") {
     size_t cut = 0, refused = 0;
     for (size_t end = 1; end < text.size(); ++end) {  // every place: the encoder says whether it is one
       std::vector<uint32_t> tokens;
-      if (!encoder->encode(
-              {.text = std::string_view(text).substr(cut, end - cut + end % 4), .end = end - cut, .starts = cut == 0, .ends = false},
-              tokens)) {
+      if (!encoder->encode({.text = std::string_view(text).substr(cut, end - cut + end % 4),
+                            .end = end - cut,
+                            .starts = cut == 0,
+                            .ends = false},
+                           tokens)) {
         refused++;
         REQUIRE(tokens.empty());
         continue;
@@ -199,6 +201,8 @@ TEST_CASE("bpe: prepare in blocks, on threads, gives the tokens of whole documen
   REQUIRE(prepared.train.documents == 3);
   REQUIRE(prepared.validation.tokens == 2 * 4);  // hello, space, digit, end-of-text
   REQUIRE_THAT(inspect({.path = dir / "lines/val.bin", .samples = 1}), ContainsSubstring("hello 3<|endoftext|>\"\n"));
+  std::filesystem::remove(dir / "lines/tokenizer.json");
+  REQUIRE_THAT(inspect({.path = dir / "lines/val.bin", .samples = 0}), ContainsSubstring("most common: 220 25 %, 259 25 %"));
   REQUIRE_THROWS_WITH(prepare({.inputs = {lines_path}, .out = dir / "no", .tokenizer = dir / "t"}),
                       lines_path + ":1: 'text' is missing");
 }
