@@ -87,7 +87,7 @@ class Zstd : public Decompressor {
     ZSTD_outBuffer out{output, room, 0};
     const size_t wanted = ZSTD_decompressStream(stream_, &out, &in);
     if (ZSTD_isError(wanted)) fail_damaged(path_, "Zstandard");
-    complete_ = wanted == 0;
+    if (in.pos > 0 || out.pos > 0) complete_ = wanted == 0;  // without input it wants the beginning of another frame
     return {in.pos, out.pos};
   }
   bool complete() const override { return complete_; }

@@ -335,6 +335,16 @@ def test_compressed_text_is_text(scatterlm, tmp_path):
     text = words_text(200_000).encode()  # more than a block
     (tmp_path / "a.txt").write_bytes(text)
     (tmp_path / "b.gz").write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]))
-    for name in ("a.txt", "b.gz"):
+    (tmp_path / "c.zst").write_bytes(zstandard(text[:700]) + zstandard(text[700:]))
+    for name in ("a.txt", "b.gz", "c.zst"):
         scatterlm("data", "prepare", tmp_path / name, "--out", tmp_path / f"out_{name}", check=True)
-    assert (tmp_path / "out_a.txt/train.bin").read_bytes() == (tmp_path / "out_b.gz/train.bin").read_bytes()
+        assert (tmp_path / "out_a.txt/train.bin").read_bytes() == (tmp_path / f"out_{name}/train.bin").read_bytes()
+    (tmp_path / "d.zst").write_bytes(zstandard(text)[:-5])
+    assert "damaged: it ends in the middle" in scatterlm("data", "prepare", tmp_path / "d.zst", "--out", tmp_path / "out_d").stderr
+
+
+def zstandard(text):
+    """A frame of blocks that are not compressed; Python has no Zstandard before 3.14."""
+    blocks = [text[at:at + 100_000] for at in range(0, len(text), 100_000)]
+    frame = bytes.fromhex("28b52ffd") + b"\xa0" + len(text).to_bytes(4, "little")
+    return frame + b"".join((len(block) << 3 | (block is blocks[-1])).to_bytes(3, "little") + block for block in blocks)
