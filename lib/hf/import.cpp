@@ -69,8 +69,8 @@ void Source::check_left_over(const std::vector<std::string>& used) const {
   }
   if (left.empty()) return;
   const std::string more = left.size() > 1 ? fmt::format(" and {} more", left.size() - 1) : "";
-  fail_user("{}: tensor {}{} have no place in a {} model with this config.json", folder_, quote(left.front()), more,
-            config_.family->model_type);
+  fail_user("{}: a {} model with this config.json has no place for tensor {}{}", folder_, config_.family->model_type,
+            quote(left.front()), more);
 }
 
 std::vector<std::vector<HfTensor>> Source::match(const std::vector<ModelTensor>& model) const {

@@ -258,8 +258,8 @@ BAD = {
     "left over": (drop_tensor, "\"surprise.weight\" is not in the index"),
     "folder": (edit_index(lambda names: names.update({"lm_head.weight": "../model.safetensors"})), "is not the name of a .safetensors file"),
     "wrong file": (edit_index(lambda names: names.update({"lm_head.weight": "model-00001-of-00005.safetensors"})), "has no tensor \"lm_head"),
-    "unlisted": (edit_index(lambda names: names.pop("lm_head.weight")), "\"lm_head.weight\" is not in the index"),
-    "tied": (edit_config(tie_word_embeddings=True), "tensor \"lm_head.weight\" has no place"),
+    "unlisted": (edit_index(lambda names: names.pop("model.norm.weight")), "\"model.norm.weight\" is not in the index"),
+    "tied": (edit_config(tie_word_embeddings=True), "has no place for tensor \"lm_head.weight\""),
     "untied": (edit_config(attention_bias=True), "self_attn.q_proj.bias\" is missing"),
 }
 
