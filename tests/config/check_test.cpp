@@ -33,6 +33,15 @@ TEST_CASE("bad input: keys that contradict each other: the model", "[config]") {
       {kMinimal + "model:\n  attention: {num_attention_heads: 6}\n",
        {},
        "x.yaml:4: 'model.attention.num_attention_heads: 6' must be a multiple of 'model.attention.num_key_value_heads: 4'"},
+      {kMinimal + "model:\n  attention:\n    bias: true\n    qkv_bias: true\n",
+       {},
+       "x.yaml:6: 'model.attention.bias: true' already has what 'model.attention.qkv_bias: true' asks for; remove one of them"},
+      {kMinimal + "model:\n  rope_scaling:\n    type: llama3\n    low_freq_factor: 4\n",
+       {},
+       "x.yaml:6: 'model.rope_scaling.low_freq_factor: 4' must be below 'model.rope_scaling.high_freq_factor: 4'"},
+      {kMinimal + "model:\n  rope_scaling:\n    type: yarn\n    beta_slow: 33\n",
+       {},
+       "x.yaml:6: 'model.rope_scaling.beta_slow: 33' must be below 'model.rope_scaling.beta_fast: 32'"},
       {kMinimal + "model:\n  layers: moa+moe\n  moa: {head_dim: 31}\n",
        {},
        "x.yaml:5: 'model.moa.head_dim: 31' must be even: rotary embedding turns pairs"},
@@ -149,6 +158,14 @@ TEST_CASE("bad input: keys without effect", "[config]") {
        {},
        "x.yaml:3: key 'model.router.bias_update_rate' has no effect: model.router.balance is aux; remove it, or add --set "
        "model.router.bias_update_rate=null"},
+      {kMinimal + "model: {rope_scaling: {factor: 4}}\n",
+       {},
+       "x.yaml:3: key 'model.rope_scaling.factor' has no effect: model.rope_scaling.type is none; remove it, or add --set "
+       "model.rope_scaling.factor=null"},
+      {kMinimal + "model: {moe: {shared_gate: true}}\n",
+       {},
+       "x.yaml:3: key 'model.moe.shared_gate' has no effect: model.moe.shared_intermediate_size is 0; remove it, or add --set "
+       "model.moe.shared_gate=null"},
       {kMinimal + "model: {layers: moa+dense, router: {rounding: nearest}}\n",
        {},
        "x.yaml:3: key 'model.router.rounding' has no effect: no moe layer in model.layers: moa+dense; remove it, or add --set "
