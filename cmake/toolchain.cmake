@@ -20,10 +20,16 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fopenmp> $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 add_link_options($<$<LINK_LANG_AND_ID:CXX,GNU>:-fopenmp>)  # run time: DT_RPATH finds LibTorch's own libgomp first, so there is one thread pool
 
-option(SCATTERLM_SANITIZE "Build with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
-if(SCATTERLM_SANITIZE)
+set(SCATTERLM_SANITIZE "" CACHE STRING "address: AddressSanitizer and UndefinedBehaviorSanitizer; thread: ThreadSanitizer; empty: none")
+if(SCATTERLM_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
+elseif(SCATTERLM_SANITIZE STREQUAL "thread")
+  # LibTorch and libgomp are not instrumented, so OpenMP has one thread (scripts/tsan). GCC warns of fences, which it cannot follow.
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
+  add_link_options(-fsanitize=thread)
+elseif(SCATTERLM_SANITIZE)
+  message(FATAL_ERROR "SCATTERLM_SANITIZE is ${SCATTERLM_SANITIZE}, must be address, thread or empty")
 endif()
 
 option(SCATTERLM_FUZZ "Build tests/fuzz, with Clang: libFuzzer's coverage, AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
