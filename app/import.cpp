@@ -5,8 +5,10 @@
 #include "app/commands.h"
 #include "lib/config/load.h"
 #include "lib/hf/import.h"
+#include "lib/tokenizer/tokenizer_files.h"
 #include "lib/train/model_tensors.h"
 #include "lib/train/upcycle.h"
+#include "lib/util/error.h"
 #include "lib/util/escape.h"
 #include "lib/util/file.h"
 #include "lib/util/log/log.h"
@@ -33,6 +35,17 @@ void count_bytes(std::vector<StreamedTensor>& tensors, Progress& progress, int64
   }
 }
 
+/// The model's tokenizer, which travels with it, is the run's, if it is of a kind that this program reads.
+void use_tokenizer(const ImportOptions& options, Config& config) {
+  if (!path_exists(options.path + "/tokenizer.json") && !path_exists(options.path + "/vocab.json")) return;
+  try {
+    make_tokenizer(options.path);
+    config.data.tokenizer = options.out;
+  } catch (const Error& error) {
+    log_warning(fmt::format("{}; data.tokenizer stays bytes", error.what()));
+  }
+}
+
 void import_model(const ImportOptions& options) {
   require_no_folder(options.out);
   std::optional<Upcycling> upcycling;
@@ -46,6 +59,7 @@ void import_model(const ImportOptions& options) {
         escape_control(fmt::format("{}/config.json: nothing is known of {}; if it changes what the model computes, the "
                                    "import computes something else",
                                    options.path, fmt::join(unknown, ", "))));
+  use_tokenizer(options, config);
   auto tensors = hf::import_tensors(source, model_tensors(dense.model));
   if (upcycling) tensors = upcycled_tensors(tensors, config);
   int64_t total = 0, done = 0;

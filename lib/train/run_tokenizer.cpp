@@ -21,12 +21,16 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
   auto tokenizer = read_tokenizer_files(name);
   check_tokenizer(tokenizer, name, files);
   if (tokenizer.content.empty()) return tokenizer;
-  const int64_t size = make_tokenizer(tokenizer)->vocab_size();
+  const auto made = make_tokenizer(tokenizer);
+  const int64_t size = made->vocab_size(), eot = config.data.eot_token;
   if (size > config.model.vocab_size)
     fail_user("'data.tokenizer: {}' has {} tokens, 'model.vocab_size: {}' must not be below that", name, size,
               config.model.vocab_size);
-  if (config.data.eot_token >= size)
-    fail_user("'data.eot_token: {}' is none of the {} tokens of 'data.tokenizer: {}'", config.data.eot_token, size, name);
+  if (made->eot() && eot >= 0 && eot != *made->eot())
+    fail_user(
+        "'data.eot_token: {}' is not the token between documents of 'data.tokenizer: {}': set it to {}, or to -1 for none", eot,
+        name, *made->eot());
+  if (eot >= size) fail_user("'data.eot_token: {}' is none of the {} tokens of 'data.tokenizer: {}'", eot, size, name);
   return tokenizer;
 }
 
