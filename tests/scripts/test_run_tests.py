@@ -50,16 +50,22 @@ def test_an_incomplete_report_is_a_failure(reports, monkeypatch, script, report,
 
 
 def test_a_failed_build_fails_and_runs_nothing(reports, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["run_tests.py", "release=1", "cpu=0", "sanitize=1"])
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "release=1", "tsan=0", "sanitize=1"])
     assert run_tests.main() == 1
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
 
 
 def test_the_programs_of_good_builds_are_run():
-    names = [name for name, _ in run_tests.plan({"release": 0, "cpu": 0, "sanitize": 1})]
+    names = [name for name, _ in run_tests.plan({"release": 0, "sanitize": 1})]
     assert names[0] == "pytest" and "release util" in names and not any("sanitize" in name for name in names)
-    names = [name for name, _ in run_tests.plan({"release": 1, "cpu": 0, "sanitize": 0})]
+    names = [name for name, _ in run_tests.plan({"release": 1, "sanitize": 0})]
     assert names[0] == "sanitize cli" and "sanitize util" in names and "pytest" not in names
+
+
+def test_emulated_kernels_run_once():
+    names = [name for name, _ in run_tests.plan({"release": 0, "sanitize": 0})]
+    assert {f"sanitize {name}" for name in run_tests.EMULATED} < set(names) and "release kernels" not in names
+    assert "release kernels" in [name for name, _ in run_tests.plan({"release": 0})]
 
 
 def test_the_program_with_sanitizers_runs_tests_that_exist(monkeypatch):
