@@ -97,10 +97,11 @@ void print(const std::vector<doctor::Finding>& findings, std::map<doctor::Health
 }
 
 int examine_machine(const DoctorOptions& options) {
-  constexpr double kExchange_s = 15;
+  const double exchange_s = 60 + 5 * static_cast<double>(gpus().size());   // only ranks that hang take so long
+  if (!options.config.empty()) load_config(options.config, options.sets);  // a mistake in it is said at once
   const auto start = std::chrono::steady_clock::now();
   std::map<doctor::Health, int> counts;
-  const auto exchange = doctor::check_exchange(kExchange_s);  // first: a GPU may be for one process at a time
+  const auto exchange = doctor::check_exchange(exchange_s);  // first: a GPU may be for one process at a time
   print(doctor::check_gpus(), counts);
   std::vector<doctor::Finding> of_model;
   const auto needs = needs_of(options, of_model);

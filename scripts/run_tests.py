@@ -82,6 +82,8 @@ def catch2_job(preset, tests, gpu):
     """The program of one set of tests. Cases tagged [gpu], hidden or not, run where there is one; elsewhere they are excluded,
     and counted as skipped."""
     program = ROOT / "build" / preset / "bin" / f"test_{tests}"
+    if not program.exists():
+        return Result(failures=[f"{program} is missing"])
     name = f"{preset}_{tests}"
     skipped = 0 if gpu else count_cases(program, "[gpu]")
     without_gpu = "~[gpu]~[.]"  # hidden cases too: a filter of its own makes Catch2 version 2 run them

@@ -56,7 +56,10 @@ Finding check_exchange(double timeout_s) {
   while (!launcher.has_ended()) {
     relay();
     if (std::chrono::steady_clock::now() - start > std::chrono::duration<double>(timeout_s)) {
-      return {finding.subject, Health::kFailed, fmt::format("{} ranks did not end within {:g} s", ranks, timeout_s), advice};
+      return {finding.subject, Health::kFailed,
+              fmt::format("{} ranks did not end within {:g} s{}", ranks, timeout_s,
+                          output.errors.empty() ? "" : ": " + without_prefixes(output.errors.back())),
+              advice};
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -45,6 +45,8 @@ Finding check_gpu(int index, const Gpu& gpu) {
   constexpr double kOwn = 1 << 30;  // what CUDA itself takes for a process, LibTorch's kernels included
   size_t free = 0, total = 0;
   const auto result = cudaSetDevice(index) == cudaSuccess ? cudaMemGetInfo(&free, &total) : cudaGetLastError();
+  cudaSetDevice(0);    // check_kernels() launches on the default stream of the current device
+  cudaGetLastError();  // or LibTorch's next launch reports it as its own
   Finding finding{.subject = fmt::format("GPU {}", index), .text = gpu.name};
   if (result != cudaSuccess)
     return {finding.subject, Health::kFailed, fmt::format("{}: {}", gpu.name, cudaGetErrorString(result)),

@@ -79,10 +79,10 @@ void check_rms_norm(at::Device device) {
       });
 }
 
-void check_rope(at::Device device) {
-  const auto [cos, sin] = ops::rope_tables(17, 24, 1e4, device);
+void check_rope(at::Device device, int64_t width) {
+  const auto [cos, sin] = ops::rope_tables(17, width, 1e4, device);
   compare(
-      "rope", {at::randn({3, 17, 5, 24}, floats(device))},
+      "rope", {at::randn({3, 17, 5, width}, floats(device))},
       [&cos = cos, &sin = sin](const Tensors& x) { return ops::rope(x[0], cos, sin); },
       [&cos = cos, &sin = sin](const Tensors& x) {
         const auto tables = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -90,10 +90,10 @@ void check_rope(at::Device device) {
       });
 }
 
-void check_cross_entropy(at::Device device) {
-  const auto target = at::arange(45, at::TensorOptions(device).dtype(at::kLong)) * 7 % 131;
+void check_cross_entropy(at::Device device, int64_t vocab) {
+  const auto target = at::arange(45, at::TensorOptions(device).dtype(at::kLong)) * 7 % vocab;
   compare(
-      "cross_entropy", {at::randn({45, 40}, floats(device)), at::randn({131, 40}, floats(device)).mul_(0.2)},
+      "cross_entropy", {at::randn({45, 40}, floats(device)), at::randn({vocab, 40}, floats(device)).mul_(0.2)},
       [&](const Tensors& x) { return ops::linear_cross_entropy(x[0], x[1], target); },
       [&](const Tensors& x) {
         const auto logits = at::mm(x[0], x[1].t());
@@ -104,7 +104,7 @@ void check_cross_entropy(at::Device device) {
 
 /// Bits that every device must give.
 void check_same_bits(at::Device device) {
-  for (const int64_t numel : {1, 1001}) {
+  for (const int64_t numel : {1, 1001, 1008}) {
     const auto here = at::empty({numel}, at::kFloat), there = at::empty({numel}, at::device(device).dtype(at::kFloat));
     for (const auto& out : {here, there}) ops::fill_normal(out, ops::stream_of(1, "doctor"), 3, 0.5F);
     if (!at::equal(here, there.cpu())) fail("[normal] random numbers differ from those of the CPU");
@@ -137,8 +137,14 @@ std::vector<Family> families_of_benches(const bench::Machine& machine, const std
 std::vector<Family> families_of_ops(at::Device device) {
   return {{"activation", [=] { check_activations(device); }},
           {"rms_norm", [=] { check_rms_norm(device); }},
-          {"rope", [=] { check_rope(device); }},
-          {"cross_entropy", [=] { check_cross_entropy(device); }},
+          {"rope",
+           [=] {
+             for (const int64_t width : {24, 48}) check_rope(device, width);
+           }},  // the kernel takes multiples of 16
+          {"cross_entropy",
+           [=] {
+             for (const int64_t vocab : {131, 136}) check_cross_entropy(device, vocab);
+           }},  // and here of 8
           {"normal, reduce_partials", [=] { check_same_bits(device); }}};
 }
 

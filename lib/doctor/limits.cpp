@@ -19,6 +19,7 @@
 #include <limits>
 #include <optional>
 
+#include "lib/util/gpu.h"
 #include "lib/util/limits.h"
 #include "lib/util/memory.h"
 #include "lib/util/text.h"
@@ -38,14 +39,49 @@ double limit_of(__rlimit_resource resource) {
 std::string count_text(double count) { return count < 1e15 ? fmt::format("{:.0f}", count) : "unlimited"; }
 std::string size_text(double bytes) { return bytes < 1e15 ? format_bytes(bytes) : "unlimited"; }
 
-/// A number of this control group, by version 2 and 1 of their files; nothing for "max", which version 1 writes as a huge
-/// number, and where there is no such file.
-std::optional<double> group_number(const char* version_2, const char* version_1) {
-  for (const char* path : {version_2, version_1}) {
-    double number = 0;
-    if (std::ifstream(fmt::format("/sys/fs/cgroup/{}", path)) >> number && number < 1e15) return number;
+/// Nothing for "max", which version 1 of control groups writes as a huge number, and without the file.
+std::optional<double> number_in(const std::string& path) {
+  double number = 0;
+  return std::ifstream(path) >> number && number < 1e15 ? std::optional(number) : std::nullopt;
+}
+
+/// Bytes of a control group's page cache, which count as used but give way.
+double cache_of(const std::string& folder, bool version_2) {
+  std::ifstream file(folder + "/memory.stat");
+  const std::string prefix = version_2 ? "" : "total_";
+  std::string key;
+  double sum = 0, bytes = 0;
+  while (file >> key >> bytes)
+    if (key == prefix + "inactive_file" || key == prefix + "active_file") sum += bytes;
+  return sum;
+}
+
+/// What one control group leaves of "memory" or "pids"; nothing without a limit.
+std::optional<double> room_in(const std::string& folder, bool memory, bool version_2) {
+  const auto limit = number_in(folder + (!memory ? "/pids.max" : version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  if (!limit) return std::nullopt;
+  const auto used = number_in(folder + (!memory ? "/pids.current" : version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  return std::min(*limit, *limit - used.value_or(0) + (memory ? cache_of(folder, version_2) : 0));
+}
+
+/// The least that this process's control group and those above it leave of "memory" or "pids".
+std::optional<double> group_room(const std::string& controller) {
+  std::optional<double> least;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // "0::/a/b" in version 2, "8:memory:/a/b" in version 1
+    const auto first = line.find(':'), second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos) continue;
+    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool version_2 = controllers == ",,";
+    if (!version_2 && controllers.find("," + controller + ",") == controllers.npos) continue;
+    const std::string root = version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
+    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+      if (const auto room = room_in(root + path, controller == "memory", version_2))
+        least = std::min(least.value_or(*room), *room);
+      if (path.find('/') == path.npos) break;
+    }
   }
-  return std::nullopt;
+  return least;
 }
 
 Finding check_open_files() {
@@ -62,12 +98,11 @@ Finding check_open_files() {
 Finding check_processes() {
   constexpr double kEnough = 1024;  // threads: ranks x (cores + some 20 of CUDA, NCCL and our own)
   const double limit = limit_of(RLIMIT_NPROC);
-  const auto group = group_number("pids.max", "pids/pids.max"), used = group_number("pids.current", "pids/pids.current");
-  const double room = std::min(limit, group ? *group - used.value_or(0) : limit);
-  Finding finding{
-      .subject = "processes",
-      .text = fmt::format("up to {} processes and threads of this user{}", count_text(limit),
-                          group ? fmt::format(", {:.0f} more in this control group", *group - used.value_or(0)) : "")};
+  const auto group = group_room("pids");
+  const double room = std::min(limit, group.value_or(limit));
+  Finding finding{.subject = "processes",
+                  .text = fmt::format("up to {} processes and threads of this user{}", count_text(limit),
+                                      group ? fmt::format(", {:.0f} more in this control group", *group) : "")};
   const char* advice = "ulimit -u unlimited, or a larger pids.max of the control group (docker run --pids-limit=-1)";
   if (exhausted_limit() == EAGAIN) return {finding.subject, Health::kFailed, "no more threads can be started", advice};
   if (room < kEnough) return {finding.subject, Health::kWarning, finding.text, advice};
@@ -107,9 +142,8 @@ std::optional<double> available_memory() {
 Finding check_memory(const Needs& needs) {
   const auto total = static_cast<double>(total_memory_bytes(at::kCPU));  // of the control group, where that has less
   double available = available_memory().value_or(total);
-  const auto limit = group_number("memory.max", "memory/memory.limit_in_bytes"),
-             used = group_number("memory.current", "memory/memory.usage_in_bytes");
-  if (limit) available = std::min(available, *limit - used.value_or(0));
+  const auto limit = group_room("memory");
+  if (limit) available = std::min(available, *limit);
   Finding finding{.subject = "memory",
                   .text = fmt::format("{} of {} available{}", format_bytes(std::max(0.0, available)), format_bytes(total),
                                       limit ? ", by the limit of the control group" : "")};
@@ -126,6 +160,10 @@ Finding check_shared_memory() {
   constexpr double kEnough = kGib / 4, kLeast = 16 << 20;  // of NCCL between GPUs that do not reach each other directly
   Finding finding{.subject = "shared memory"};
   const char* advice = "make /dev/shm larger: mount -o remount,size=4G /dev/shm (docker run --shm-size=4g)";
+  if (gpus().size() < 2) {
+    finding.text = "/dev/shm is not needed: only NCCL uses it, between GPUs";
+    return finding;
+  }
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0)
     return {finding.subject, Health::kFailed, fmt::format("/dev/shm: {}", std::strerror(errno)), "mount a tmpfs at /dev/shm"};

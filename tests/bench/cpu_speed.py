@@ -124,7 +124,7 @@ def main():
     for busy, ratio in ratios.items():
         print(f"{busy} busy  scatterlm / PyTorch: {ratio:.2f}")
     if arguments.json:
-        evidence.write(arguments.json, {"bench": "cpu_speed", "cpu": evidence.cpu_name(), **origin,
+        evidence.write(arguments.json, {"bench": "cpu_speed", "cpu": evidence.cpu_name(), "cores": os.cpu_count(), **origin,
                                         "ratios": [{"busy": busy, "ratio": ratio} for busy, ratio in ratios.items()], "rows": rows})
 
 

@@ -189,6 +189,7 @@ void run_block(int threads) try {
   while (!m.in_flight.empty()) finish_one();
 } catch (...) {
   machine().threads.clear();  // they stand in the middle of a body
+  machine().in_flight.clear();
   throw;
 }
 
