@@ -10,8 +10,9 @@
 namespace scatterlm::hf {
 
 /// Files that travel with a model unchanged.
-inline constexpr const char* kTravelling[] = {"tokenizer.json", "tokenizer_config.json",   "vocab.json",
-                                              "merges.txt",     "special_tokens_map.json", "generation_config.json"};
+inline constexpr const char* kTravelling[] = {"tokenizer.json",    "tokenizer_config.json",   "vocab.json",
+                                              "merges.txt",        "special_tokens_map.json", "generation_config.json",
+                                              "added_tokens.json", "chat_template.jinja"};
 
 /// A Hugging Face model whose configuration is read and whose tensors are all there, each with its place.
 class Source {

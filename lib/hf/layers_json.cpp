@@ -36,7 +36,8 @@ struct LayersReader {
   json window() const {
     if (family.windows == Windows::kNone) return {};
     if (family.windows == Windows::kAllLayers) return config.value("sliding_window", json::parse(family.window_absent));
-    return key_value(config, "use_sliding_window", false) == true ? key_value(config, "sliding_window", 4096) : json();
+    return key_value(config, "use_sliding_window", false) == true ? config.value("sliding_window", json(4096))
+                                                                  : json();  // a null of the file means none
   }
 
   /// Whether layer `i` has the window, in a family with a list of types.

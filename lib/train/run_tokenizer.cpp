@@ -2,6 +2,7 @@
 
 #include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/log/log.h"
 
 namespace scatterlm {
 
@@ -26,11 +27,11 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
   if (size > config.model.vocab_size)
     fail_user("'data.tokenizer: {}' has {} tokens, 'model.vocab_size: {}' must not be below that", name, size,
               config.model.vocab_size);
-  if (made->eot() && eot >= 0 && eot != *made->eot())
-    fail_user(
-        "'data.eot_token: {}' is not the token between documents of 'data.tokenizer: {}': set it to {}, or to -1 for none", eot,
-        name, *made->eot());
   if (eot >= size) fail_user("'data.eot_token: {}' is none of the {} tokens of 'data.tokenizer: {}'", eot, size, name);
+  if (made->eot() && eot >= 0 && eot != *made->eot())  // right for data of `data prepare --end-of-text`
+    log_warning(fmt::format(
+        "'data.eot_token: {}' is not the end of text of 'data.tokenizer: {}', which is {}: nothing may end a document", eot,
+        name, *made->eot()));
   return tokenizer;
 }
 

@@ -9,8 +9,8 @@
 
 namespace scatterlm {
 
-/// Reads data.tokenizer. Throws Error if it has more tokens than the model, another end-of-text token than data.eot_token, or
-/// if a token file was made with another one, as far as files say so.
+/// Reads data.tokenizer. Throws Error if it has more tokens than the model, no token data.eot_token, or if a token file was
+/// made with another one, as far as files say so. Warns if data.eot_token is not its end of text.
 TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFingerprint>& files);
 
 /// Throws Error naming the first file that says it was made with another tokenizer.

@@ -18,7 +18,7 @@ std::string without_slash(const std::string& path) {
 void require_no_folder(const std::string& path) {
   std::error_code error;
   if (path.empty()) fail_user("the name of the new folder is empty");
-  if (path_exists(path) && !std::filesystem::is_empty(path, error)) {
+  if (path_exists(path) && !(std::filesystem::is_directory(path, error) && std::filesystem::is_empty(path, error))) {
     fail_user("{}: already there; remove it, or name another folder", path);
   }
 }
@@ -26,8 +26,8 @@ void require_no_folder(const std::string& path) {
 NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temporary_(path_ + ".tmp") {
   require_no_folder(path_);
   std::error_code error;
-  std::filesystem::remove_all(temporary_, error);
-  if (!error) std::filesystem::create_directories(temporary_, error);
+  require_no_folder(temporary_);  // another process's, or what a killed one has left: not ours to remove
+  std::filesystem::create_directories(temporary_, error);
   if (error) fail_file(temporary_, "create", error.value());
 }
 

@@ -245,7 +245,7 @@ def test_a_tokenizer_travels_from_data_to_generated_text(scatterlm, tiny_config,
 @pytest.mark.parametrize("sets, message", [
     ({"data.tokenizer": "bytes"}, "train.bin: was made with another tokenizer"),
     ({"data.tokenizer": "DATA", "model.vocab_size": 279, "data.eot_token": 3}, "has 280 tokens, 'model.vocab_size: 279' must not be below that"),
-    ({"data.tokenizer": "DATA", "model.vocab_size": 400, "data.eot_token": 300}, "'data.eot_token: 300' is not the token between documents"),
+    ({"data.tokenizer": "DATA", "model.vocab_size": 400, "data.eot_token": 300}, "'data.eot_token: 300' is none of the 280 tokens"),
     ({"data.tokenizer": "gone.json"}, "unknown tokenizer 'gone.json'"),
 ])
 def test_a_tokenizer_that_does_not_fit_ends_the_run_before_its_first_step(sets, message, scatterlm, tiny_config, runs, learned_data):
