@@ -52,7 +52,8 @@ bool BpeEncoder::encode(const TextPart& part, std::vector<uint32_t>& tokens) {
   const size_t known = part.end + kLookAhead + std::max(added_.longest(), added_normalized_.longest());
   const std::string_view text = part.text.substr(0, known);
   const bool ends = part.ends && text.size() == part.text.size();
-  if (!part.starts && model_.pre_tokenizer.looks_behind()) return false;
+  // What follows would have to see text before its start: such a document is cut only by force.
+  if (!part.ends && model_.pre_tokenizer.looks_behind()) return false;
   if (part.end < part.text.size() && model_.pre_tokenizer.add_prefix_space) return false;
   const bool whole = added_.split(
       text, part.end, ends ? End::kReal : End::kCut,

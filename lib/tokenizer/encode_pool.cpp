@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lib/util/error.h"
+
 namespace scatterlm {
 namespace {
 
@@ -113,6 +115,7 @@ EncodedBlock EncodePool::finish_joined() {
     block.ends = true;
   }
   run(*joined_, *own_encoder_);
+  if (!joined_->whole && block.ends) fail("[tokenizer] the end of a text was not encoded");
   if (!joined_->whole) return {};
   EncodedBlock result = std::move(joined_->result);
   joined_.reset();

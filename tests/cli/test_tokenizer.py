@@ -348,3 +348,19 @@ def zstandard(text):
     blocks = [text[at:at + 100_000] for at in range(0, len(text), 100_000)]
     frame = bytes.fromhex("28b52ffd") + b"\xa0" + len(text).to_bytes(4, "little")
     return frame + b"".join((len(block) << 3 | (block is blocks[-1])).to_bytes(3, "little") + block for block in blocks)
+
+
+def test_a_long_document_whose_pattern_looks_behind(scatterlm, learned, tmp_path):
+    """It is read in several blocks, none of which can be split without the one before it."""
+    vocabulary, merges = learned
+    steps = tokenizers.pre_tokenizers
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    model.pre_tokenizer = steps.Sequence([steps.Split(tokenizers.Regex(r"(?<!x)\p{N}{1,3}|\p{L}+|[^\p{L}\p{N}]+|\p{N}"), "isolated"),
+                                          steps.ByteLevel(add_prefix_space=False, use_regex=False)])
+    model.add_special_tokens(["<|endoftext|>"])
+    model.save(str(tmp_path / "tokenizer.json"))
+    text = "x12 ab 345 " * 250_000
+    (tmp_path / "long.txt").write_text(text)
+    scatterlm("data", "prepare", tmp_path / "long.txt", "--tokenizer", tmp_path / "tokenizer.json", "--out", tmp_path / "data", check=True)
+    tokens = np.fromfile(tmp_path / "data/train.bin", "<u2", offset=1024)
+    assert tokens[:-1].tolist() == model.encode(text).ids and tokens[-1] == model.token_to_id("<|endoftext|>")
