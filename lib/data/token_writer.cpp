@@ -61,7 +61,8 @@ TokenWriter::~TokenWriter() {
 
 void TokenWriter::append(std::span<const uint32_t> tokens) {
   if (num_tokens_ + static_cast<int64_t>(tokens.size()) > kMaxTokens)
-    fail_user("{}: an llm.c file holds at most {} tokens: give --shard-tokens 100000000, or a larger --val-every", path_, kMaxTokens);
+    fail_user("{}: an llm.c file holds at most {} tokens: give --shard-tokens 100000000, or a larger --val-every", path_,
+              kMaxTokens);
   num_tokens_ += static_cast<int64_t>(tokens.size());
   wide_ ? pack<uint32_t>(tokens, buffer_) : pack<uint16_t>(tokens, buffer_);
   if (buffer_.size() >= kBufferBytes) flush();
