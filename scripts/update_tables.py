@@ -24,12 +24,10 @@ def table(headings, rows):
 
 
 def cpu_speed(data):
-    lines = [f"Training on {data['cores']} cores of {data['cpu']}, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2, 16 x 256 tokens",
-             f"per step, alone and beside other processes that keep a core busy each; the programs run in alternating blocks (`{data['command']}`):", ""]
-    rows = [(row["busy"], row["program"], row["threads"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
-    ratios = ", ".join(f"{row['ratio']:.2f} beside {row['busy']}" for row in data["ratios"])
-    return [*lines, *table(("busy processes", "program", "threads", "tok/s, median", "range over blocks"), rows), "",
-            f"scatterlm / PyTorch with the same threads, median over pairs of neighbouring blocks: {ratios}."]
+    lines = [f"Training on {data['cpu']}, {data['threads']} threads, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2,",
+             "16 x 256 tokens per step; both programs run in alternating blocks (`tests/bench/cpu_speed.py`):", ""]
+    rows = [(row["program"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
+    return [*lines, *table(("program", "tok/s, median", "range over blocks"), rows), "", f"scatterlm / PyTorch, median over pairs of neighbouring blocks: {data['ratio']:.2f}."]
 
 
 def tokenizer_cpu(data):
