@@ -2,6 +2,7 @@
 #include <chrono>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include "app/command_line.h"
 #include "app/commands.h"
@@ -60,11 +61,7 @@ struct DoctorOptions {
 };
 
 /// What the run of a configuration asks of this machine, from shapes alone. Adds what is wrong with it to the findings.
-doctor::Needs needs_of(const DoctorOptions& options, std::vector<doctor::Finding>& findings) {
-  doctor::Needs needs;
-  if (!options.run_dir.empty()) needs.folder = options.run_dir;
-  if (options.config.empty()) return needs;
-  const auto config = load_config(options.config, options.sets);
+doctor::Needs needs_of(const DoctorOptions& options, const Config& config, std::vector<doctor::Finding>& findings) {
   const auto setup = set_up_execution(config.train);
   const int64_t ranks = options.ranks > 0 ? options.ranks : std::max<int64_t>(1, std::ssize(gpus()));
   const auto memory = estimate_memory(config, setup.dtype, ranks);
@@ -73,7 +70,7 @@ doctor::Needs needs_of(const DoctorOptions& options, std::vector<doctor::Finding
     findings.push_back({"model", doctor::Health::kFailed, *too_large});
   else
     findings.push_back({"model", doctor::Health::kOk, describe(memory, config.parallel, ranks)});
-  needs.folder = run_folder(config.run, options.run_dir);
+  doctor::Needs needs{.folder = run_folder(config.run, options.run_dir)};
   const auto& saving = config.checkpoint;
   const int64_t steps = total_steps(config.train), saves = saving.save_interval > 0 ? steps / saving.save_interval : 1,
                 kept =
@@ -97,14 +94,19 @@ void print(const std::vector<doctor::Finding>& findings, std::map<doctor::Health
 }
 
 int examine_machine(const DoctorOptions& options) {
-  const double exchange_s = 60 + 5 * static_cast<double>(gpus().size());   // only ranks that hang take so long
-  if (!options.config.empty()) load_config(options.config, options.sets);  // a mistake in it is said at once
+  const double exchange_s = 60 + 5 * static_cast<double>(gpus().size());  // only ranks that hang take so long
+  std::optional<Config> config;
+  if (!options.config.empty()) config = load_config(options.config, options.sets);  // a mistake in it is said at once
   const auto start = std::chrono::steady_clock::now();
   std::map<doctor::Health, int> counts;
   const auto exchange = doctor::check_exchange(exchange_s);  // first: a GPU may be for one process at a time
   print(doctor::check_gpus(), counts);
   std::vector<doctor::Finding> of_model;
-  const auto needs = needs_of(options, of_model);
+  doctor::Needs needs;
+  if (config)
+    needs = needs_of(options, *config, of_model);
+  else if (!options.run_dir.empty())
+    needs.folder = options.run_dir;
   print(of_model, counts);
   print(doctor::check_limits(needs), counts);
   print({doctor::check_storage(needs)}, counts);

@@ -24,10 +24,12 @@ def table(headings, rows):
 
 
 def cpu_speed(data):
-    lines = [f"Training on {data['cpu']}, {data['threads']} threads, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2,",
-             "16 x 256 tokens per step; both programs run in alternating blocks (`tests/bench/cpu_speed.py`):", ""]
-    rows = [(row["program"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
-    return [*lines, *table(("program", "tok/s, median", "range over blocks"), rows), "", f"scatterlm / PyTorch, median over pairs of neighbouring blocks: {data['ratio']:.2f}."]
+    lines = [f"Training on {data['cores']} cores of {data['cpu']}, float32: 4 layers `gqa+moe`, width 128, 8 experts of width 128, top-2, 16 x 256 tokens",
+             f"per step, alone and beside other processes that keep a core busy each; the programs run in alternating blocks (`{data['command']}`):", ""]
+    rows = [(str(row["busy"]), row["program"], row["threads"], f"{row['tok_s']:,.0f}", f"{row['tok_s_min']:,.0f} to {row['tok_s_max']:,.0f}") for row in data["rows"]]
+    ratios = ", ".join(f"{row['ratio']:.2f} beside {row['busy']}" for row in data["ratios"])
+    return [*lines, *table(("busy processes", "program", "threads", "tok/s, median", "range over blocks"), rows), "",
+            f"scatterlm / PyTorch with the same threads, median over pairs of neighbouring blocks: {ratios}."]
 
 
 def tokenizer_cpu(data):
@@ -37,6 +39,22 @@ def tokenizer_cpu(data):
              f"{data['vocabulary']} tokens that `tokenizer train` learned in {data['learn_s']:.1f} s and the split pattern of Llama 3 ({packages}; `{data['command']}`):", ""]
     rows = [(row["text"], row["program"], f"{row['mb_s']:.1f} ({row['mb_s_min']:.1f} to {row['mb_s_max']:.1f})", "yes" if row["equal_ids"] else "NO") for row in data["rows"]]
     return [*lines, *table(("text", "program", "MB/s", "ids equal to scatterlm's"), rows)]
+
+
+def hf_families(data):
+    """Cases in rows, versions of transformers in columns; then sizes."""
+    versions = list(dict.fromkeys(row["transformers"] for row in data["logits"]))
+    by_case = {}
+    for row in data["logits"]:
+        by_case.setdefault((row["case"], row["family"]), {})[row["transformers"]] = row
+    same = lambda row: "yes" if row["equal_bytes"] and row["equal_when_loaded"] else "NO"
+    rows = [(case, family, *(f"{found[version]['difference']:.1e}, {same(found[version])}" for version in versions)) for (case, family), found in by_case.items()]
+    lines = [f"Tiny random models on {data['cpu']}, float32, {data['date']} (`{data['command']}`): the largest difference of a logit from that of transformers (logits reach",
+             f"{min(row['largest_logit'] for row in data['logits']):.0f} to {max(row['largest_logit'] for row in data['logits']):.0f}), and whether import and export give equal bytes of every tensor and equal logits when transformers loads them:", ""]
+    lines += table(("case", "family", *(f"transformers {version}" for version in versions)), rows)
+    rows = [(row["model"], f"{row['gib']:.1f}", *(text for way in ("import", "export") for text in (f"{row[way + '_s']:.1f}", f"{row[way + '_mib']:.0f}")), "yes" if row["equal_bytes"] else "NO")
+            for row in data["sizes"]]
+    return [*lines, "", "Random bfloat16 models of larger shapes:", "", *table(("model", "GiB", "import s", "peak MiB", "export s", "peak MiB", "bytes equal"), rows)]
 
 
 def conditions(data):
@@ -292,7 +310,7 @@ def headline(moe_mlp, scale, compare, peers):
 
 
 HEADLINE_FILES = ("moe_mlp_h200", "scale_h200x2", "compare_h200", "peers_h200")
-TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
+TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families": hf_families, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,

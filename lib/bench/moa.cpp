@@ -18,7 +18,7 @@ using ops::RowOrder;
 
 enum class Between { kNothing, kAttention };
 
-struct Result {
+struct MoaResult {
   at::Tensor q, out_TD;  ///< q [R, heads P] in slot order
   at::Tensor dx_TD, dwq, dwo, dgates_TK, dq;
 };
@@ -76,7 +76,7 @@ std::function<void()> layers_of_model(const MoaInputs& in, Between between) {
   };
 }
 
-Result ours(const MoaInputs& in, Between between) {
+MoaResult ours(const MoaInputs& in, Between between) {
   const auto leaves = as_leaves(in);
   const auto [q, out_TD] = forward(leaves, between);
   const auto grads = backward(leaves, out_TD, between, {q});
@@ -110,7 +110,7 @@ MoaInputs converted(MoaInputs in, at::ScalarType dtype) {
   return in;
 }
 
-Result plain_result(const MoaInputs& in, Between between) {
+MoaResult plain_result(const MoaInputs& in, Between between) {
   const auto routing = ops::ref::make_routing(in.ids_TK, in.shape.experts);
   const auto query = plain_linear(in.x_TD, in.wq, {});
   auto q = plain::forward(query, routing), mixed = q;
@@ -126,7 +126,7 @@ Result plain_result(const MoaInputs& in, Between between) {
           dq};
 }
 
-double check(const Result& actual, const MoaInputs& in, Between between) {
+double check(const MoaResult& actual, const MoaInputs& in, Between between) {
   const auto plain = plain_result(in, between),
              truth = plain_result(converted(in, higher_precision(in.x_TD.scalar_type())), between);
   return require_accurate(between == Between::kAttention ? "moa with attention" : "moa",
@@ -139,7 +139,7 @@ double check(const Result& actual, const MoaInputs& in, Between between) {
                            {"dq", actual.dq, plain.dq, truth.dq}});
 }
 
-void write_dump(const std::string& folder, const MoaInputs& in, const Result& result) {
+void write_dump(const std::string& folder, const MoaInputs& in, const MoaResult& result) {
   write_safetensors(dump_path(folder, "moa", in.shape.sizes()), {{"x", in.x_TD},
                                                                  {"wq", in.wq},
                                                                  {"wo", in.wo},

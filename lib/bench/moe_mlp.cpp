@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Result {
+struct MoeMlpResult {
   at::Tensor out_TD;
   plain::Gradients grads;
 };
@@ -39,7 +39,7 @@ plain::Gradients backward(const MoeInputs& leaves, const at::Tensor& out_TD) {
   return {grads[0], grads[1], grads[2], grads[3]};
 }
 
-Result ours(const MoeInputs& leaves) {
+MoeMlpResult ours(const MoeInputs& leaves) {
   const auto out_TD = forward(leaves);
   return {out_TD.detach(), backward(leaves, out_TD)};
 }
@@ -72,13 +72,13 @@ at::Tensor plain_forward(const MoeInputs& in) {
   return plain::forward(in, ops::ref::make_routing(in.ids_TK, in.shape.experts)).out_TD;
 }
 
-Result plain_result(const MoeInputs& in) {
+MoeMlpResult plain_result(const MoeInputs& in) {
   const auto routing = ops::ref::make_routing(in.ids_TK, in.shape.experts);
   const auto result = plain::forward(in, routing);
   return {result.out_TD, plain::backward(in, routing, result.h)};
 }
 
-double check(const Result& actual, const MoeInputs& in) {
+double check(const MoeMlpResult& actual, const MoeInputs& in) {
   const auto plain = plain_result(in), truth = plain_result(converted(in, higher_precision(in.x_TD.scalar_type())));
   return require_accurate("moe_mlp", {{"out", actual.out_TD, plain.out_TD, truth.out_TD},
                                       {"dx", actual.grads.dx_TD, plain.grads.dx_TD, truth.grads.dx_TD},
@@ -87,7 +87,7 @@ double check(const Result& actual, const MoeInputs& in) {
                                       {"dgates", actual.grads.dgates_TK, plain.grads.dgates_TK, truth.grads.dgates_TK}});
 }
 
-void write_dump(const std::string& folder, const MoeInputs& in, const Result& result) {
+void write_dump(const std::string& folder, const MoeInputs& in, const MoeMlpResult& result) {
   write_safetensors(dump_path(folder, "moe_mlp", in.shape.sizes()), {{"x", in.x_TD},
                                                                      {"w1", in.w1},
                                                                      {"w2", in.w2},

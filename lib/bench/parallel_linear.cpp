@@ -77,7 +77,7 @@ std::function<void()> layers_of_model(const Case& c) {
   };
 }
 
-struct Result {
+struct LinearResult {
   at::Tensor out;
   plain::LinearGradients grads;
 };
@@ -88,14 +88,14 @@ Case converted(Case c, at::ScalarType dtype) {
   return c;
 }
 
-Result plain_result(const Case& c) {
+LinearResult plain_result(const Case& c) {
   return {plain::forward(c.linear, c.routing), plain::backward(c.linear, c.routing, c.dout)};
 }
 
 double check(const Form& form, const Case& c) {
   const auto leaves = as_leaves(c);
   const auto out = forward(leaves);
-  const Result actual{out.detach(), backward(leaves, out)};
+  const LinearResult actual{out.detach(), backward(leaves, out)};
   const auto plain = plain_result(c), truth = plain_result(converted(c, higher_precision(c.dout.scalar_type())));
   std::vector<Comparison> results = {{"out", actual.out, plain.out, truth.out},
                                      {"dx", actual.grads.dx, plain.grads.dx, truth.grads.dx},

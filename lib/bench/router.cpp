@@ -37,13 +37,13 @@ RouterInputs as_leaves(RouterInputs in, at::ScalarType dtype) {
   return in;
 }
 
-struct Result {
+struct RouterResult {
   at::Tensor logits_TE;  ///< plain only
   at::Tensor gates_TK, ids_TK, counts_E, prob_sum_E, lse_sq_sum;
   ops::Routing routing;
 };
 
-Result forward(const RouterInputs& leaves) {
+RouterResult forward(const RouterInputs& leaves) {
   const auto out = ops::router(leaves.x_TD, leaves.weight_ED, {}, {.num_experts_per_tok = leaves.shape.top_k});
   return {.gates_TK = out.gates_TK,
           .ids_TK = out.ids_TK,
@@ -54,8 +54,8 @@ Result forward(const RouterInputs& leaves) {
 }
 
 /// Logits of the inputs' precision, as models in Python have them, widened to fp32; ids given or chosen.
-Result plain_forward(const RouterInputs& leaves, const at::Tensor& given_ids_TK = {}) {
-  Result out;
+RouterResult plain_forward(const RouterInputs& leaves, const at::Tensor& given_ids_TK = {}) {
+  RouterResult out;
   const auto z_TE = at::mm(leaves.x_TD, leaves.weight_ED.t());
   out.logits_TE = z_TE.scalar_type() == at::kBFloat16 ? z_TE.to(at::kFloat) : z_TE;
   const auto prob_TE = at::softmax(out.logits_TE, 1);
@@ -72,7 +72,7 @@ Result plain_forward(const RouterInputs& leaves, const at::Tensor& given_ids_TK 
 }
 
 /// Of x and the weight.
-variable_list backward(const RouterInputs& leaves, const Result& out) {
+variable_list backward(const RouterInputs& leaves, const RouterResult& out) {
   return torch::autograd::grad({out.gates_TK, out.prob_sum_E, out.lse_sq_sum}, {leaves.x_TD, leaves.weight_ED}, leaves.grads);
 }
 
@@ -90,10 +90,10 @@ std::function<void()> layers_of_model(const RouterInputs& in) {
   };
 }
 
-void require_sums(const Result& actual, const Result& truth) {
+void require_sums(const RouterResult& actual, const RouterResult& truth) {
   // Sums in fp32 over all tokens, where plain LibTorch's rounding errors cancel: twice those would be no measure.
   constexpr double kTolerance = 1e-5;
-  const auto sums = [](const Result& result) {
+  const auto sums = [](const RouterResult& result) {
     return std::vector{result.prob_sum_E.detach(), result.lse_sq_sum.detach().view({1})};
   };
   for (size_t i = 0; i < 2; ++i)

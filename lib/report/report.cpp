@@ -29,33 +29,11 @@ std::string summary_line(const StepReport& last, double seconds, const std::stri
                      format_duration(seconds), run_dir);
 }
 
-std::optional<std::string> collapse_warning(const StepReport& report, const RouterConfig& config) {
-  constexpr double kNear = 0.9, kSmallLimit = 2;  // up to E / K = 2 half of the tokens go to every expert anyway
-  const RouterReport* first = nullptr;
-  int64_t others = 0;
-  for (const auto& router : report.routers) {
-    if (router.load_limit <= kSmallLimit || !(router.load_max_mean >= kNear * router.load_limit)) continue;
-    if (first) {
-      others++;
-    } else {
-      first = &router;
-    }
-  }
-  if (!first) return std::nullopt;
-  const char* balancing = config.balance == Balance::kAux    ? "raise model.router.aux_loss_coef"
-                          : config.balance == Balance::kBias ? "raise model.router.bias_update_rate"
-                                                             : "set model.router.balance to aux or bias";
-  return fmt::format(
-      "step {}: the router of {}{} sends nearly every token to the same experts: maximal load {:.2f}, where {:.2f} is the worst "
-      "possible; lower optim.lr, or {}",
-      report.step, first->name, others > 0 ? fmt::format(" (and of {} more)", others) : "", first->load_max_mean,
-      first->load_limit, balancing);
-}
-
 Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step, std::FILE* out)
     : run_dir_(std::move(run_dir)),
       device_(numerics.device),
-      router_(config.model.router),
+      balanced_by_loss_(config.model.router.balance == Balance::kAux),
+      router_health_(config),
       tokens_per_step_(static_cast<double>(config.train.global_batch_tokens)),
       flops_per_token_(nn::flops_per_token(config.model, config.train.sequence_length)),
       total_steps_(total_steps(config.train)),
@@ -76,13 +54,10 @@ void Report::step(StepReport report) {
   if (peak_flops_) report.mfu = report.tok_s * flops_per_token_ / *peak_flops_;
   report.mem_gib = peak_memory_gib(device_);
   report.alloc_retries = allocator_retries(device_);
-  report.balanced_by_loss = router_.balance == Balance::kAux;
+  report.balanced_by_loss = balanced_by_loss_;
   console_.step(report);
   write_figures(report);
-  if (const auto warning = collapse_said_ ? std::nullopt : collapse_warning(report, router_)) {
-    log_warning(*warning);
-    collapse_said_ = true;
-  }
+  if (const auto message = router_health_.observe(report)) (message->warning ? log_warning : log_info)(message->text);
   last_ = std::move(report);
 }
 
@@ -132,6 +107,7 @@ void Report::write_tensorboard(const StepReport& report) {
     scalar("router/" + router.name + "/load_max_mean", router.load_max_mean);
     scalar("router/" + router.name + "/dead_experts", static_cast<double>(router.dead_experts));
     scalar("router/" + router.name + "/entropy", router.entropy);
+    tensorboard_->histogram("router/" + router.name + "/loads", router.loads, report.step, now);
   }
   tensorboard_->flush();
 }

@@ -8,6 +8,7 @@
 #include "lib/config/config.h"
 #include "lib/report/console.h"
 #include "lib/report/metrics.h"
+#include "lib/report/router_health.h"
 #include "lib/report/tensorboard.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
@@ -22,9 +23,6 @@ std::optional<PeakFlops> peak_of(const ExecutionSetup& numerics);
 
 /// "done 610/610 | 2.5M tokens | loss 2.3012 | validation 2.0513 | mem 0.9 GiB | 1m52s | runs/quickstart"
 std::string summary_line(const StepReport& last, double seconds, const std::string& run_dir);
-
-/// A warning if a router sends nearly every token to the same experts: the first such layer, and the keys that help.
-std::optional<std::string> collapse_warning(const StepReport& report, const RouterConfig& config);
 
 class Report final : public TrainingObserver {
  public:
@@ -54,7 +52,8 @@ class Report final : public TrainingObserver {
 
   std::string run_dir_;
   at::Device device_;
-  RouterConfig router_;
+  bool balanced_by_loss_;
+  RouterHealth router_health_;
   double tokens_per_step_, flops_per_token_;
   int64_t total_steps_;
   std::optional<double> peak_flops_;  ///< of all ranks, per second
@@ -65,7 +64,6 @@ class Report final : public TrainingObserver {
   Clock::time_point start_ = Clock::now();
   Clock::time_point next_progress_ = start_;
   int64_t first_step_;  ///< that the run starts after
-  bool collapse_said_ = false;
   std::optional<StepReport> last_;
 };
 

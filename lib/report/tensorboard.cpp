@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -102,6 +103,31 @@ void TensorBoardWriter::scalar(std::string_view tag, double value, int64_t step,
   // Summary {value = 1: {tag = 1, simple_value = 2}}
   const std::string summary = bytes_field(1, bytes_field(1, tag) + float_field(2, static_cast<float>(value)));
   add_record(event(wall_time, step, bytes_field(5, summary)));
+}
+
+void TensorBoardWriter::histogram(std::string_view tag, const std::vector<double>& values, int64_t step, double wall_time) {
+  constexpr size_t kBuckets = 10;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (values.empty() || !(*most > 0)) return;
+  std::vector<double> counts(kBuckets);
+  double sum = 0, squares = 0;
+  for (const double value : values) {
+    const auto bucket = static_cast<size_t>(value / *most * kBuckets);
+    counts[std::min(bucket, kBuckets - 1)]++;
+    sum += value;
+    squares += value * value;
+  }
+  std::string limits, sizes;
+  for (size_t i = 0; i < kBuckets; ++i) {
+    limits += little_endian(*most * static_cast<double>(i + 1) / kBuckets);
+    sizes += little_endian(counts[i]);
+  }
+  // Summary {value = 1: {tag = 1, histo = 5: {min = 1, max = 2, num = 3, sum = 4, sum_squares = 5, bucket_limit = 6, bucket =
+  // 7}}}
+  const std::string histogram = double_field(1, *least) + double_field(2, *most) +
+                                double_field(3, static_cast<double>(values.size())) + double_field(4, sum) +
+                                double_field(5, squares) + bytes_field(6, limits) + bytes_field(7, sizes);
+  add_record(event(wall_time, step, bytes_field(5, bytes_field(1, bytes_field(1, tag) + bytes_field(5, histogram)))));
 }
 
 void TensorBoardWriter::add_record(std::string_view event) {

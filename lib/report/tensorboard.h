@@ -4,6 +4,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace scatterlm {
 
@@ -15,6 +16,8 @@ class TensorBoardWriter {
 
   /// `wall_time` in seconds since 1970. Kept in memory until flush().
   void scalar(std::string_view tag, double value, int64_t step, double wall_time);
+  /// How often each value occurs, in buckets of a tenth of the range from zero to the largest value. Values are not negative.
+  void histogram(std::string_view tag, const std::vector<double>& values, int64_t step, double wall_time);
   /// Throws Error "PATH: cannot write: REASON".
   void flush();
 

@@ -16,12 +16,14 @@ struct RouterReport {
   std::string name;          ///< "layers.3.mlp", "layers.3.attention"
   double load_max_mean = 1;  ///< busiest expert / mean
   double load_limit = 0;     ///< the largest that can be: E / K, when one expert takes every token
-  int64_t dead_experts = 0;  ///< experts without a token
-  double entropy = 0;        ///< of the mean probabilities, nats
-  double drop = 0;           ///< pairs that token rounding dropped, as a share of those that the router chose
-  double fill = 0;           ///< pairs that it added, likewise
-  double aux_loss = 0;       ///< 1 at perfect balance, before its coefficient
-  double z_loss = 0;         ///< before its coefficient
+  int64_t num_experts = 1;
+  int64_t dead_experts = 0;   ///< experts without a token
+  double entropy = 0;         ///< of the mean probabilities, nats
+  double drop = 0;            ///< pairs that token rounding dropped, as a share of those that the router chose
+  double fill = 0;            ///< pairs that it added, likewise
+  double aux_loss = 0;        ///< 1 at perfect balance, before its coefficient
+  double z_loss = 0;          ///< before its coefficient
+  std::vector<double> loads;  ///< of every expert / mean
 };
 
 struct StepReport {

@@ -12,14 +12,14 @@ namespace scatterlm {
 namespace {
 
 /// One row of statistics per router: max/mean load, dead experts, entropy of the mean probabilities, shares that rounding
-/// dropped and filled, auxiliary loss, z-loss.
+/// dropped and filled, auxiliary loss, z-loss, then the load of every expert relative to the mean.
 at::Tensor router_row(const RouterSums& router, double tokens) {
   const auto& counts = router.counts;
   const auto mean_prob = router.prob_sum / tokens;
   const auto entropy = -at::xlogy(mean_prob, mean_prob).sum();
   const auto rounded = router.rounded.defined() ? router.rounded / counts.sum() : at::zeros({2}, counts.options());
   return at::cat({at::stack({counts.max() / counts.mean(), (counts == 0).sum().to(at::kDouble), entropy}), rounded,
-                  router.losses(tokens)});
+                  router.losses(tokens), counts / counts.mean()});
 }
 
 /// max/mean load where one expert takes every token.
@@ -118,19 +118,23 @@ StepReport Trainer::report() {
   report.nonfinite_row = skipped.longest_row;
   state_.skipped.begin_report();
   for (const auto* router : model_.routers()) {
-    const RouterReport row{.name = router->name.substr(0, router->name.rfind(".router")),
-                           .load_max_mean = next(),
-                           .load_limit = load_limit(*router),
-                           .dead_experts = static_cast<int64_t>(next()),
-                           .entropy = next(),
-                           .drop = next(),
-                           .fill = next(),
-                           .aux_loss = next(),
-                           .z_loss = next()};
+    const int64_t experts = router->num_experts;
+    RouterReport row{.name = router->name.substr(0, router->name.rfind(".router")),
+                     .load_max_mean = next(),
+                     .load_limit = load_limit(*router),
+                     .num_experts = experts,
+                     .dead_experts = static_cast<int64_t>(next()),
+                     .entropy = next(),
+                     .drop = next(),
+                     .fill = next(),
+                     .aux_loss = next(),
+                     .z_loss = next()};
+    const double* loads = take(experts);
+    row.loads.assign(loads, loads + experts);
     report.load_max_mean = std::max(report.load_max_mean, row.load_max_mean);
     report.aux_loss += row.aux_loss / static_cast<double>(model_.routers().size());
     report.z_loss += row.z_loss / static_cast<double>(model_.routers().size());
-    report.routers.push_back(row);
+    report.routers.push_back(std::move(row));
   }
   return report;
 }

@@ -25,6 +25,15 @@ def test_scalars_are_read_back(events):
     assert loss[2].wall_time == 1e9 + 3
 
 
+def test_histograms_are_read_back(events):
+    (first, *others) = events.Histograms("router/loads")
+    assert [first.step, *(event.step for event in others)] == [100, 200]
+    value = first.histogram_value
+    assert (value.min, value.max, value.num, value.sum, value.sum_squares) == (0, 3, 4, 4, 9.5)
+    assert value.bucket_limit == pytest.approx([0.3 * (i + 1) for i in range(10)])
+    assert value.bucket == [1, 2, 0, 0, 0, 0, 0, 0, 0, 1]
+
+
 def test_resume_replaces_the_steps_after_it(events):
     assert [e.step for e in events.Scalars("train/loss")] == list(range(1, 251))
     assert [e.step for e in events.Scalars("validation/loss")] == [100, 200]

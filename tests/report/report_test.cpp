@@ -135,23 +135,6 @@ std::string stderr_of(const std::function<void()>& call) {
 
 }  // namespace
 
-TEST_CASE("a router that sends all tokens to the same experts is remarked") {
-  const RouterConfig aux;
-  REQUIRE_FALSE(collapse_warning(routed(1.2, 3.5), aux));
-  REQUIRE(
-      collapse_warning(routed(1.2, 4), aux) ==
-      "step 100: the router of layers.1.mlp sends nearly every token to the same experts: maximal load 4.00, where 4.00 is the "
-      "worst possible; lower optim.lr, or raise model.router.aux_loss_coef");
-  REQUIRE_THAT(*collapse_warning(routed(3.7, 4), aux),
-               ContainsSubstring("the router of layers.1.attention (and of 1 more) sends"));
-  REQUIRE(collapse_warning(routed(1, 4), {.balance = Balance::kBias})->ends_with("or raise model.router.bias_update_rate"));
-  REQUIRE(collapse_warning(routed(1, 4), {.balance = Balance::kNone})->ends_with("or set model.router.balance to aux or bias"));
-  auto few = routed(1.3, 1.3);
-  for (auto& router : few.routers) router.load_limit = 4.0 / 3;  // 3 of 4 experts: most tokens go to each of them anyway
-  REQUIRE_FALSE(collapse_warning(few, aux));
-  REQUIRE_FALSE(collapse_warning(routed(std::nan(""), 1), aux));
-}
-
 TEST_CASE("a collapse is said once") {
   const Run run;
   Report report(run.dir.string(), Config{}, kCpu, 0, run.console);

@@ -46,6 +46,7 @@ TEST_CASE("sample for the reader of TensorBoard files", "[.]") {
     TensorBoardWriter writer(dir, resume_step);
     for (int64_t step = resume_step + 1; step <= last_step; ++step) {
       writer.scalar("train/loss", offset + 1. / static_cast<double>(step), step, 1e9 + static_cast<double>(step));
+      if (step % 100 == 0) writer.histogram("router/loads", {0, 0.5, 0.5, 3}, step, 1e9);
       if (step % 100 == 0) writer.scalar("validation/loss", offset, step, 1e9 + static_cast<double>(step));
     }
     writer.flush();
