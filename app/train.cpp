@@ -101,6 +101,7 @@ ExitCode run_train(const TrainOptions& options) {
     const StorageScope storage(*comm);
     report.emplace(run_dir, config, setup, state.steps);
     write_file_atomic(run_dir + "/config.yaml", dump_config(config));
+    write_file_atomic(run_dir + "/environment.txt", describe(setup) + "\n");
     write_tokenizer(tokenizer, run_dir);
   }
   return train(state, {run_dir, stop, validation_reader, report ? &*report : nullptr, lock ? &*lock : nullptr});

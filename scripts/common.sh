@@ -7,6 +7,7 @@ CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p build
 
 readonly kTorch=torch==2.11.0
+readonly kPlotly=plotly==7.1.0  # its plotly.js goes into the program, for `scatterlm report`
 # The compiler of the CUDA that kTorch was built with.
 readonly kNvcc=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cuda-runtime==13.0.96)
 readonly kLibraries=(libyaml-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev catch2
@@ -162,6 +163,7 @@ set_up() {
   install_packages
   find_torch
   find_cmake
+  pip_install $kPlotly
 }
 
 configure() {  # configure PRESET [CMAKE OPTION...]

@@ -1,0 +1,88 @@
+"""`scatterlm report`: what the page says, and that a browser draws it without an error."""
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+
+
+@pytest.fixture
+def two_runs(scatterlm, tiny_config, tmp_path):
+    """Folders of a run with experts and of a dense one, whose name is hostile."""
+    folders = [tmp_path / "moe", tmp_path / "a<!--b>&"]
+    dense = ["model.layers=gqa+dense*2", "model.moa=null", "model.moe=null", "model.router=null"]
+    for folder, sets in zip(folders, ([], dense)):
+        keys = ["log.interval=1", "train.eval_interval=5", *sets]
+        scatterlm("train", tiny_config, "--run-dir", folder, *(part for key in keys for part in ("--set", key)), check=True)
+    return folders
+
+
+def test_page_of_runs(scatterlm, two_runs, tmp_path):
+    page = tmp_path / "report.html"
+    assert "2 runs" in scatterlm("report", *two_runs, "-o", page, check=True).stdout
+    data = data_of(page)
+    moe, dense = data["runs"]
+    assert [moe["name"], dense["name"]] == ["moe", "a<!--b>&"]
+    lines = [json.loads(line) for line in (two_runs[0] / "metrics.jsonl").read_text().splitlines()]
+    for key in ("step", "tokens", "loss", "val_loss", "grad_norm", "load_max_mean"):
+        assert moe[key] == [line[key] for line in lines], key
+    assert moe["seconds"] == pytest.approx([sum(line["step_ms"] for line in lines[:n + 1]) / 1000 for n in range(len(lines))])
+    assert [router["name"] for router in moe["routers"]] == [router["name"] for router in lines[0]["routers"]]
+    assert all(len(router["load_max_mean"]) == len(lines) for router in moe["routers"])
+    assert not dense["routers"] and dense["active_parameters"] == dense["total_parameters"]
+    assert moe["active_parameters"] < moe["total_parameters"]
+    assert "cpu" in moe["environment"].lower()
+    layers = next(row for row in data["differences"] if row["key"] == "model.layers")
+    assert layers["values"][1] == '"gqa+dense*2"' and not any(row["key"].startswith("run.") for row in data["differences"])
+    text = page.read_text()
+    assert not re.search(r'(?:src|href)="', re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))  # nothing from elsewhere
+
+
+def test_running_job(scatterlm, two_runs, tmp_path):
+    run = two_runs[0]
+    whole = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(whole[:-20])  # its last line is being written
+    scatterlm("report", run, "-o", tmp_path / "report.html", check=True)
+    assert len(data_of(tmp_path / "report.html")["runs"][0]["step"]) == whole.count("\n") - 1
+    (run / "metrics.jsonl").unlink()
+    scatterlm("report", run, "-o", tmp_path / "report.html", check=True)
+    assert data_of(tmp_path / "report.html")["runs"][0]["step"] == []
+
+
+@pytest.mark.parametrize("line, message", [("{", "metrics.jsonl:1: not valid JSON"), ("{}", "metrics.jsonl:1: 'step' is"),
+                                           ('{"step": 1, "tokens": "x", "routers": []}', "'tokens' is"),
+                                           ('{"step": 1, "tokens": 1, "routers": [{}]}', "'name' is"),
+                                           ('{"step": 1, "tokens": 1, "routers": [1]}', "'name' is")])
+def test_bad_metrics(scatterlm, tiny_config, tmp_path, line, message):
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(tiny_config, run / "config.yaml")
+    (run / "metrics.jsonl").write_text(line + "\n")
+    result = scatterlm("report", run, "-o", tmp_path / "report.html")
+    assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_no_run(scatterlm, tmp_path):
+    result = scatterlm("report", tmp_path, "-o", tmp_path / "report.html")
+    assert result.returncode == 2 and "is not a run folder: it holds no config.yaml" in result.stderr
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium")
+def test_browser_draws_the_page(scatterlm, two_runs, tmp_path):
+    page = tmp_path / "report.html"
+    scatterlm("report", *two_runs, "-o", page, check=True)
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--enable-logging=stderr",
+               "--virtual-time-budget=20000", "--dump-dom", page.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "CONSOLE" not in result.stderr, result.stderr  # a script's error, or a warning of plotly.js
+    dom = re.sub(r"<script.*?</script>", "", result.stdout, flags=re.DOTALL)
+    titles = re.findall(r'class="gtitle"[^>]*>(.*?)</text>', dom)
+    assert len(titles) == dom.count('class="chart') >= 8, titles
+    for part in ("Loss against tokens", "Largest load of an expert", "a&lt;!--b&gt;&amp;", "20 steps, complete", "model.layers"):
+        assert part in dom, part
