@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <map>
 
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
@@ -46,6 +47,16 @@ std::vector<nlohmann::json> read_metrics(const std::string& path) {
     lines.push_back(std::move(line));
   }
   return lines;
+}
+
+/// Accuracies of a line by task: acc_norm.
+std::map<std::string, double> task_results(const nlohmann::json& line) {
+  constexpr std::string_view kBegin = "task/", kEnd = "/acc_norm";
+  std::map<std::string, double> results;
+  for (const auto& [key, value] : line.items())
+    if (key.starts_with(kBegin) && key.ends_with(kEnd) && value.is_number())
+      results[key.substr(kBegin.size(), key.size() - kBegin.size() - kEnd.size())] = value.get<double>();
+  return results;
 }
 
 /// Text between script tags ends at the first "</", wherever it stands.
@@ -96,7 +107,7 @@ Json run_curves(const std::string& run_dir) {
            {"total_steps", total_steps(config.train)}};
   for (const char* key : {"step", "tokens", "seconds"}) run[key] = Json::array();
   for (const char* key : kCurves) run[key] = Json::array();
-  Json routers = Json::array();
+  Json routers = Json::array(), tasks = Json::object();
 
   const auto lines = read_metrics(run_dir + "/metrics.jsonl");
   const size_t every = lines.size() / kMostPoints + 1;
@@ -106,12 +117,18 @@ Json run_curves(const std::string& run_dir) {
     const auto& line = lines[i];
     const int64_t last = std::exchange(step, line["step"].get<int64_t>());
     seconds += number_or(line, "step_ms", 0) / 1000 * static_cast<double>(step - last);
-    const bool validated = line.contains("val_loss") && line["val_loss"].is_number();
-    if (i % every != 0 && i + 1 != lines.size() && !validated) continue;
+    const auto results = task_results(line);
+    const bool evaluated = !results.empty() || (line.contains("val_loss") && line["val_loss"].is_number());
+    if (i % every != 0 && i + 1 != lines.size() && !evaluated) continue;
     run["step"].push_back(step);
     run["tokens"].push_back(line["tokens"].get<int64_t>());
     run["seconds"].push_back(seconds);
     for (const char* key : kCurves) run[key].push_back(line.contains(key) && line[key].is_number() ? Json(line[key]) : Json());
+    for (const auto& [task, accuracy] : results) {
+      auto& values = tasks[task];
+      while (values.size() + 1 < run["step"].size()) values.push_back(nullptr);
+      values.push_back(accuracy);
+    }
     size_t index = 0;
     for (const auto& router : line["routers"]) {
       if (index == routers.size())
@@ -121,6 +138,9 @@ Json run_curves(const std::string& run_dir) {
       loads.push_back(router.contains("load_max_mean") ? Json(router["load_max_mean"]) : Json());
     }
   }
+  for (auto& values : tasks)
+    while (values.size() < run["step"].size()) values.push_back(nullptr);
+  run["tasks"] = std::move(tasks);
   run["routers"] = std::move(routers);
   return run;
 }

@@ -83,7 +83,7 @@ def compare_logits(binary):
             run(binary, "eval", folder / "run", "--ids", folder / "ids.safetensors", "--logits", folder / "logits.safetensors")
             ours = safetensors.torch.load_file(folder / "logits.safetensors")["logits"]
             run(binary, "export", folder / "run", "--out", folder / "out")
-            loaded = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", attn_implementation="eager").eval()
+            loaded = transformers.AutoModelForCausalLM.from_pretrained(folder / "out", **reference.EAGER).eval()
             rows.append({"transformers": transformers.__version__, "case": name, "family": family,
                          "difference": (ours - expected).abs().max().item(), "largest_logit": expected.abs().max().item(),
                          "equal_bytes": equal_bytes(tensors_of(folder / "source"), tensors_of(folder / "out")),

@@ -69,7 +69,7 @@ def test_logits_and_round_trip(scatterlm, models, tmp_path, name):
     out = tmp_path / "out"
     assert reference.CASES[name][0] in scatterlm("export", tmp_path / "run", "--out", out, check=True).stdout
     require_same_tensors(source, out)
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(out, attn_implementation="eager").eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(out, **reference.EAGER).eval()
     assert type(loaded) is type(reference.make(name))
     assert reference.logits(loaded, ids).equal(expected)
 

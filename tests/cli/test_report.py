@@ -43,6 +43,16 @@ def test_page_of_runs(scatterlm, two_runs, tmp_path):
     assert not re.search(r'(?:src|href)="', re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))  # nothing from elsewhere
 
 
+def test_tasks(scatterlm, two_runs, tmp_path):
+    run = two_runs[0]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for index, accuracy in ((4, 0.25), (9, 0.5)):
+        lines[index]["task/a/b/acc_norm"] = accuracy
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scatterlm("report", run, "-o", tmp_path / "report.html", check=True)
+    assert data_of(tmp_path / "report.html")["runs"][0]["tasks"] == {"a/b": [{4: 0.25, 9: 0.5}.get(n) for n in range(len(lines))]}
+
+
 def test_running_job(scatterlm, two_runs, tmp_path):
     run = two_runs[0]
     whole = (run / "metrics.jsonl").read_text()

@@ -7,6 +7,10 @@ import sys
 import torch
 import transformers
 
+# Plain loops, whatever the sizes; version 5 takes products that want multiples of 16 bytes.
+EAGER = {"attn_implementation": "eager"}
+if int(transformers.__version__.split(".")[0]) >= 5:
+    EAGER["experts_implementation"] = "eager"
 VOCABULARY = 263
 LENGTH = 40  # of the sequences that are compared; windows and the original length of scaled rotary embeddings are shorter
 
@@ -55,7 +59,7 @@ def make(name, dtype=torch.float32):
     """The model of a case. No parameter is left at a value that would hide it: norms differ from 1, biases from 0."""
     model_type, changes = CASES[name]
     config = transformers.AutoConfig.for_model(model_type, **{**SIZES, **changes})
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = transformers.AutoModelForCausalLM.from_config(config, **EAGER).eval()
     generator = torch.Generator().manual_seed(len(name))
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():

@@ -155,8 +155,8 @@ function drawCurves() {
     const shown = runs.filter(run => known(run[name]) && (name !== "load_max_mean" || run.routers.length));
     if (shown.length) draw("charts", title, shown.map(run => line(run, runs.indexOf(run), run[name], "tokens")), AXES.tokens[1], unit, { low: true, y });
   }
-  for (const task of new Set(runs.flatMap(run => Object.keys(run.tasks ?? {}))))
-    draw("charts", `Task ${task}`, runs.filter(run => run.tasks?.[task]).map(run => validation(run, runs.indexOf(run), run.tasks[task], "tokens")), AXES.tokens[1], "accuracy", { low: true });
+  for (const task of new Set(runs.flatMap(run => Object.keys(run.tasks))))
+    draw("charts", `Task ${task}`, runs.filter(run => run.tasks[task]).map(run => validation(run, runs.indexOf(run), run.tasks[task], "tokens")), AXES.tokens[1], "accuracy, normalised by length", { low: true });
 }
 
 function drawLoads() {
