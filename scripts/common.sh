@@ -62,19 +62,23 @@ missing_packages() {
 }
 
 install_packages() {
-  local missing as_root=()
+  local missing
   missing=$(missing_packages | paste -sd ' ')
-  [ -n "$missing" ] || return 0
+  # ccache and mold are not needed, only faster: they come along, but nothing is installed for them alone.
+  [ -z "$missing" ] || apt_install "$missing" ccache mold
+}
+
+apt_install() {  # apt_install "MISSING PACKAGES" [PACKAGE...]
+  local missing=$1 as_root=()
   command -v apt-get >/dev/null || stop 2 "missing, and there is no apt-get to install them (names are Debian's): $missing"
   if [ "$(id -u)" -ne 0 ]; then
     sudo -n true 2>/dev/null || stop 2 "missing system packages; run: sudo apt-get install $missing"
     as_root=(sudo -n)
   fi
-  # ccache and mold are not needed, only faster: they come along, but nothing is installed for them alone.
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
   logged apt_update "updating the package lists" "${apt[@]}" update
   # shellcheck disable=SC2086
-  logged apt_install "installing $missing" "${apt[@]}" install -y --no-install-recommends $missing ccache mold
+  logged apt_install "installing $missing" "${apt[@]}" install -y --no-install-recommends $missing "${@:2}"
 }
 
 # pip_install REQUIREMENT...: into .venv, all if one is missing: pip would take another version of one that it does not hear of.

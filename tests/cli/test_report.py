@@ -14,8 +14,8 @@ def data_of(page):
 @pytest.fixture
 def two_runs(scatterlm, tiny_config, tmp_path):
     """Folders of a run with experts and of a dense one, whose name is hostile."""
-    folders = [tmp_path / "moe", tmp_path / "a<!--b>&"]
-    dense = ["model.layers=gqa+dense*2", "model.moa=null", "model.moe=null", "model.router=null"]
+    folders = [tmp_path / "moe", tmp_path / "a<" / "script><!--b>&"]
+    dense = ["run.name=other", "model.layers=gqa+dense*2", "model.moa=null", "model.moe=null", "model.router=null"]
     for folder, sets in zip(folders, ([], dense)):
         keys = ["log.interval=1", "train.eval_interval=5", *sets]
         scatterlm("train", tiny_config, "--run-dir", folder, *(part for key in keys for part in ("--set", key)), check=True)
@@ -27,7 +27,7 @@ def test_page_of_runs(scatterlm, two_runs, tmp_path):
     assert "2 runs" in scatterlm("report", *two_runs, "-o", page, check=True).stdout
     data = data_of(page)
     moe, dense = data["runs"]
-    assert [moe["name"], dense["name"]] == ["moe", "a<!--b>&"]
+    assert [moe["name"], dense["name"]] == ["moe", "script><!--b>&"]
     lines = [json.loads(line) for line in (two_runs[0] / "metrics.jsonl").read_text().splitlines()]
     for key in ("step", "tokens", "loss", "val_loss", "grad_norm", "load_max_mean"):
         assert moe[key] == [line[key] for line in lines], key
@@ -94,5 +94,5 @@ def test_browser_draws_the_page(scatterlm, two_runs, tmp_path):
     dom = re.sub(r"<script.*?</script>", "", result.stdout, flags=re.DOTALL)
     titles = re.findall(r'class="gtitle"[^>]*>(.*?)</text>', dom)
     assert len(titles) == dom.count('class="chart') >= 8, titles
-    for part in ("Loss against tokens", "Largest load of an expert", "a&lt;!--b&gt;&amp;", "20 steps, complete", "model.layers"):
+    for part in ("Loss against tokens", "Largest load of an expert", "script&gt;&lt;!--b&gt;&amp;", "20 steps, complete", "model.layers"):
         assert part in dom, part

@@ -12,7 +12,7 @@ def events(binary, tmp_path_factory):
     program = binary.parent / "test_report"
     subprocess.run([program, "sample for the reader of TensorBoard files"], check=True, capture_output=True,
                    env={**os.environ, "SCATTERLM_TENSORBOARD_DIR": str(folder)})
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "histograms": 0})
     accumulator.Reload()
     return accumulator
 
