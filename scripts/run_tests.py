@@ -3,12 +3,14 @@
     run_tests.py PRESET=STATUS...    each build and its exit code; a failed build is a failed test and its programs are not run
 """
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,13 +55,36 @@ def read_report(path):
     return result
 
 
+RUNNING = set()  # processes of jobs, each with a session of its own
+
+
+def end_job(process):
+    """Kills a job with all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run_limited(command, env, log):
+    """Exit code of a command, whose output goes to the file `log`. Raises subprocess.TimeoutExpired after TIME_LIMIT."""
+    with open(log, "wb") as output:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **env},
+                                   start_new_session=True)
+        RUNNING.add(process)
+        try:
+            return process.wait(TIME_LIMIT)
+        except subprocess.TimeoutExpired:
+            end_job(process)
+            raise
+        finally:
+            RUNNING.discard(process)
+
+
 def run_job(name, command, env):
     """Runs one command that writes build/reports/NAME.xml. Whatever ends without a whole report is one more failure."""
     report, log = REPORTS / f"{name}.xml", REPORTS / f"{name}.log"
     try:
-        with open(log, "wb") as output:
-            status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                    env={**os.environ, **env}, timeout=TIME_LIMIT).returncode
+        status = run_limited(command, env, log)
         ending = f"exit code {status}"
     except subprocess.TimeoutExpired:
         status, ending = -1, f"stopped after {TIME_LIMIT} s"
@@ -112,12 +137,10 @@ def fuzz_job(command=(ROOT / "scripts/fuzz", "--seconds", "10")):
     if not has_fuzzer():
         return Result(skipped=1)
     report, log = REPORTS / "fuzz.json", REPORTS / "fuzz.log"
-    with open(log, "wb") as output:
-        try:
-            status = subprocess.run([*command, "--out", report], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                    timeout=TIME_LIMIT).returncode
-        except subprocess.TimeoutExpired:
-            status = -1
+    try:
+        status = run_limited([*command, "--out", report], {}, log)
+    except subprocess.TimeoutExpired:
+        status = -1
     rows = json.loads(report.read_text())["rows"] if report.exists() else []
     failures = [f"fuzz {row['target']}: {row['inputs']}, see {log}" for row in rows if row["failed"]]
     if status != 0 and not failures:
@@ -160,13 +183,21 @@ def main():
                    failures=[f"build {name}: see build/build_{name}.log" for name, status in builds.items() if status != 0])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         running = {pool.submit(timed, job): name for name, job in plan(builds)}
-        for future in concurrent.futures.as_completed(running):
-            result, seconds = future.result()
-            print(f"{running[future]:<28} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
-                  f" {seconds:7.1f} s", flush=True)
-            total.passed += result.passed
-            total.skipped += result.skipped
-            total.failures += result.failures
+        try:
+            for future in concurrent.futures.as_completed(running):
+                result, seconds = future.result()
+                print(f"{running[future]:<28} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
+                      f" {seconds:7.1f} s", flush=True)
+                total.passed += result.passed
+                total.skipped += result.skipped
+                total.failures += result.failures
+        except KeyboardInterrupt:  # which does not reach the sessions of the jobs
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in running):
+                for process in list(RUNNING):
+                    end_job(process)
+                time.sleep(0.1)
+            raise
     for failure in total.failures:
         print(f"\nFAILED {failure}")
     print(f"{total.passed} passed, {len(total.failures)} failed, {total.skipped} skipped")

@@ -1,6 +1,9 @@
 """Counting of test results: nothing that fails, crashes or hangs may be lost."""
 import pathlib
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -47,6 +50,53 @@ def test_an_incomplete_report_is_a_failure(reports, monkeypatch, script, report,
     result = run(reports, script, report)
     assert len(result.failures) == 1 and reason in result.failures[0]
     assert ("last words" in result.failures[0]) == ("last words" in script)
+
+
+STARTS_ANOTHER = "sleep 100 & echo $! > {}; wait"
+
+
+def wait_for_pid(path):
+    while not path.exists() or not path.read_text().endswith("\n"):
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def has_ended(pid):
+    """Whether the process ends within some seconds; one that waits for its parent to notice has ended."""
+    for _ in range(200):
+        try:
+            if ") Z " in pathlib.Path(f"/proc/{pid}/stat").read_text():
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_a_job_that_takes_too_long_ends_with_what_it_has_started(reports, monkeypatch):
+    monkeypatch.setattr(run_tests, "TIME_LIMIT", 1)
+    result = run(reports, STARTS_ANOTHER.format(reports / "pid"))
+    assert "stopped after 1 s" in result.failures[0]
+    assert has_ended(wait_for_pid(reports / "pid"))
+
+
+def test_an_interrupt_ends_jobs_with_what_they_have_started(reports):
+    program = f"""
+import pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
+sys.path.insert(0, {str(pathlib.Path(run_tests.__file__).parent)!r})
+import run_tests
+run_tests.REPORTS = pathlib.Path({str(reports / "reports")!r})
+job = lambda: run_tests.run_job("job", ["sh", "-c", {STARTS_ANOTHER.format(reports / "pid")!r}], {{}})
+run_tests.plan = lambda builds: [("job", job)] * 3 * run_tests.os.cpu_count()
+sys.argv = ["run_tests.py"]
+run_tests.main()
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    pid = wait_for_pid(reports / "pid")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) != 0
+    assert has_ended(pid)
 
 
 def test_a_failed_build_fails_and_runs_nothing(reports, monkeypatch, capsys):
