@@ -85,7 +85,7 @@ class Programs:
 
     def scatterlm(self, tokenizer, documents):
         name = self.folder / "text.jsonl"
-        name.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+        name.write_text("".join(json.dumps({"text": document}, ensure_ascii=False) + "\n" for document in documents))
         out = self.folder / f"out_{time.monotonic_ns()}"
         process = subprocess.run([self.arguments.binary, "data", "prepare", name, "--tokenizer", tokenizer, "--threads", str(self.arguments.threads), "--out", out],
                                  check=True, capture_output=True, text=True)
