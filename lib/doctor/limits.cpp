@@ -19,6 +19,7 @@
 #include <limits>
 #include <optional>
 
+#include "lib/util/control_group.h"
 #include "lib/util/gpu.h"
 #include "lib/util/limits.h"
 #include "lib/util/memory.h"
@@ -38,51 +39,6 @@ double limit_of(__rlimit_resource resource) {
 
 std::string count_text(double count) { return count < 1e15 ? fmt::format("{:.0f}", count) : "unlimited"; }
 std::string size_text(double bytes) { return bytes < 1e15 ? format_bytes(bytes) : "unlimited"; }
-
-/// Nothing for "max", which version 1 of control groups writes as a huge number, and without the file.
-std::optional<double> number_in(const std::string& path) {
-  double number = 0;
-  return std::ifstream(path) >> number && number < 1e15 ? std::optional(number) : std::nullopt;
-}
-
-/// Bytes of a control group's page cache, which count as used but give way.
-double cache_of(const std::string& folder, bool version_2) {
-  std::ifstream file(folder + "/memory.stat");
-  const std::string prefix = version_2 ? "" : "total_";
-  std::string key;
-  double sum = 0, bytes = 0;
-  while (file >> key >> bytes)
-    if (key == prefix + "inactive_file" || key == prefix + "active_file") sum += bytes;
-  return sum;
-}
-
-/// What one control group leaves of "memory" or "pids"; nothing without a limit.
-std::optional<double> room_in(const std::string& folder, bool memory, bool version_2) {
-  const auto limit = number_in(folder + (!memory ? "/pids.max" : version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
-  if (!limit) return std::nullopt;
-  const auto used = number_in(folder + (!memory ? "/pids.current" : version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
-  return std::min(*limit, *limit - used.value_or(0) + (memory ? cache_of(folder, version_2) : 0));
-}
-
-/// The least that this process's control group and those above it leave of "memory" or "pids".
-std::optional<double> group_room(const std::string& controller) {
-  std::optional<double> least;
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "0::/a/b" in version 2, "8:memory:/a/b" in version 1
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const auto controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool version_2 = controllers == ",,";
-    if (!version_2 && controllers.find("," + controller + ",") == controllers.npos) continue;
-    const std::string root = version_2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
-    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      if (const auto room = room_in(root + path, controller == "memory", version_2))
-        least = std::min(least.value_or(*room), *room);
-      if (path.find('/') == path.npos) break;
-    }
-  }
-  return least;
-}
 
 Finding check_open_files() {
   // LibTorch, CUDA and NCCL open some hundred; with Linux's usual 1024 a machine of eight GPUs has room.

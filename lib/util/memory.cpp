@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 
+#include "lib/util/control_group.h"
 #include "lib/util/gpu.h"
 
 namespace scatterlm {
@@ -19,12 +19,9 @@ std::atomic<int64_t> beside_allocator = 0;
 
 int64_t total_memory_bytes(at::Device device) {
   if (device.is_cuda()) return gpus().at(static_cast<size_t>(device.index())).memory_bytes;
-  int64_t bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), limit = 0;
-  // The limit of a container, by version 2 and 1 of control groups; "max" or a huge number where there is none.
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (std::ifstream(path) >> limit) bytes = std::min(bytes, limit);
-  }
-  return bytes;
+  const int64_t bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+  const auto limit = group_limit("memory");
+  return limit ? std::min(bytes, static_cast<int64_t>(*limit)) : bytes;
 }
 
 void add_device_memory(int64_t bytes) { beside_allocator += bytes; }
