@@ -23,7 +23,7 @@ void add_prepare(CLI::App& data) {
   auto options = std::make_shared<PrepareOptions>();
   command
       ->add_option("inputs", options->inputs,
-                   "Text files or JSON lines, also compressed (.gz, .zst), and folders to search for them")
+                   "Text files or JSON lines, also compressed (gzip, Zstandard), and folders to search for them")
       ->required();
   command->add_option("--out", options->out, "Folder to write train.bin and val.bin to")->required();
   command->add_option("--glob", options->glob, "Names of the files to take from folders")->capture_default_str();
@@ -31,8 +31,10 @@ void add_prepare(CLI::App& data) {
       ->capture_default_str()
       ->check(at_least(0));
   command
-      ->add_option("--shard-tokens", options->shard_tokens,
-                   "Split the training tokens into train_000000.bin, ... of this many; 0 = one file")
+      ->add_option(
+          "--shard-tokens", options->shard_tokens,
+          "Split the training tokens into train_000000.bin, ... of this many; 0 = one file, or several if it would exceed "
+          "2147483647 tokens")
       ->capture_default_str()
       ->check(in_range(int64_t{0}, int64_t{INT32_MAX}));
   command
@@ -43,8 +45,8 @@ void add_prepare(CLI::App& data) {
       ->capture_default_str();
   command->add_option(
       "--field", options->field,
-      "The inputs are JSON lines with the text in this field; without it, files named .jsonl or .ndjson are, with "
-      "the field text");
+      "The inputs are JSON lines with the text in this field; without it, files named .jsonl, .ndjson, .json.gz or .json.zst "
+      "are, with the field text");
   command->add_flag("--special", options->special, "Names of special tokens in the text become these tokens");
   command->add_option("--end-of-text", options->end_of_text,
                       "Token that ends each document, where the tokenizer has none that is known by its name");

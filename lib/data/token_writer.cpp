@@ -61,8 +61,7 @@ TokenWriter::~TokenWriter() {
 
 void TokenWriter::append(std::span<const uint32_t> tokens) {
   if (num_tokens_ + static_cast<int64_t>(tokens.size()) > kMaxTokens)
-    fail_user("{}: an llm.c file holds at most {} tokens: give --shard-tokens 100000000, or a larger --val-every", path_,
-              kMaxTokens);
+    fail("[token_writer] {}: more than {} tokens, which its header cannot count", path_, kMaxTokens);
   num_tokens_ += static_cast<int64_t>(tokens.size());
   wide_ ? pack<uint32_t>(tokens, buffer_) : pack<uint16_t>(tokens, buffer_);
   if (buffer_.size() >= kBufferBytes) flush();
@@ -83,7 +82,8 @@ void TokenWriter::finish() {
   if (close(std::exchange(fd_, -1)) != 0) fail_to_write();
 }
 
-void TokenWriter::publish() {
+void TokenWriter::publish(const std::string& path) {
+  path_ = path;
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_to_write();
   published_ = true;
   const std::string folder = std::filesystem::path(path_).parent_path().string();

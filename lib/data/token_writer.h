@@ -10,7 +10,7 @@ namespace scatterlm {
 
 /// Writes an llm.c token file: uint16 (the GPT-2 format) where the vocabulary fits, else uint32 (the Llama-3 format).
 /// The header holds a checksum and, unless it is empty, the tokenizer's hash (llmc_format.h). Everything goes to
-/// PATH.RANDOM.tmp; PATH appears complete or not at all. Failures throw Error "PATH: cannot write: REASON".
+/// PATH.RANDOM.tmp; the file appears complete or not at all. Failures throw Error "PATH: cannot write: REASON".
 class TokenWriter {
  public:
   static constexpr int64_t kMaxTokens = INT32_MAX;  ///< the header counts in an int32
@@ -21,10 +21,10 @@ class TokenWriter {
   TokenWriter& operator=(TokenWriter&&) = delete;
 
   void append(std::span<const uint32_t> tokens);
-  void finish();   ///< writes the header, last; nothing can be appended any more
-  void publish();  ///< after finish(): renames to PATH
+  void finish();  ///< writes the header, last; nothing can be appended any more
+  /// After finish(): renames to `path`, PATH or another name in its folder.
+  void publish(const std::string& path);
 
-  const std::string& path() const { return path_; }
   int64_t num_tokens() const { return num_tokens_; }
 
  private:

@@ -59,6 +59,7 @@ std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
     if (found.empty()) fail_user("{}: no file below it has a name like '{}' (--glob)", input, glob);
     for (const std::string& relative : found) documents.push_back((fs::path(input) / relative).string());
   }
+  for (const std::string& path : documents) TextSource{path};  // one that cannot be read must not end hours of work
   return documents;
 }
 
@@ -97,21 +98,25 @@ void stop_if_asked() {
   if (received != 0) fail("stopped by a signal; no token files were written");
 }
 
-/// The token files of one split.
+/// The token files of one split: NAME.bin, or NAME_000000.bin and so on.
 class Split {
  public:
-  Split(fs::path folder, std::string name, int64_t shard_tokens, int64_t vocab_size, std::string tokenizer)
-      : folder_(std::move(folder)),
-        name_(std::move(name)),
-        shard_tokens_(shard_tokens),
-        vocab_size_(vocab_size),
-        tokenizer_(std::move(tokenizer)) {}
+  /// `numbered`: also where one file is enough.
+  struct Options {
+    fs::path folder;
+    std::string name;
+    int64_t file_tokens;  ///< of each file but the last
+    bool numbered;
+    int64_t vocab_size;
+    std::string tokenizer;  ///< its hash
+  };
+  explicit Split(Options options) : options_(std::move(options)) {}
 
   void append(std::span<const uint32_t> tokens) {
     while (!tokens.empty()) {
-      if (writers_.empty() || writers_.back().num_tokens() == shard_tokens_) add_file();
-      const int64_t room = shard_tokens_ == 0 ? TokenWriter::kMaxTokens : shard_tokens_ - writers_.back().num_tokens();
-      const auto count = std::min(tokens.size(), static_cast<size_t>(room));
+      if (writers_.empty() || writers_.back().num_tokens() == options_.file_tokens) add_file();
+      const auto room = static_cast<size_t>(options_.file_tokens - writers_.back().num_tokens());
+      const auto count = std::min(tokens.size(), room);
       writers_.back().append(tokens.first(count));
       tokens = tokens.subspan(count);
     }
@@ -122,25 +127,22 @@ class Split {
   }
 
   void publish(PreparedSplit& result) {
-    for (TokenWriter& writer : writers_) {
-      writer.publish();
-      result.files.push_back(writer.path());
-      result.tokens += writer.num_tokens();
+    const bool numbered = options_.numbered || writers_.size() > 1;
+    for (size_t i = 0; i < writers_.size(); ++i) {
+      result.files.push_back(path(numbered ? fmt::format("_{:06}", i) : ""));
+      writers_[i].publish(result.files.back());
+      result.tokens += writers_[i].num_tokens();
     }
   }
 
  private:
+  std::string path(const std::string& number) const { return (options_.folder / (options_.name + number + ".bin")).string(); }
   void add_file() {
     finish();
-    const std::string number = shard_tokens_ == 0 ? "" : fmt::format("_{:06}", writers_.size());
-    writers_.emplace_back((folder_ / (name_ + number + ".bin")).string(), vocab_size_, tokenizer_);
+    writers_.emplace_back(path(""), options_.vocab_size, options_.tokenizer);
   }
 
-  fs::path folder_;
-  std::string name_;
-  int64_t shard_tokens_;
-  int64_t vocab_size_;
-  std::string tokenizer_;  ///< its hash
+  Options options_;
   std::vector<TokenWriter> writers_;
 };
 
@@ -272,9 +274,15 @@ Prepared prepare(const PrepareOptions& options) {
   const NotedSignals signals;
   const int64_t total_bytes = sum_sizes(paths);
   Progress progress("preparing", total_bytes, "bytes");
-  const std::string hash = tokenizer_files.hash();
-  Split train(options.out, "train", options.shard_tokens, tokenizer->vocab_size(), hash);
-  Split validation(options.out, "val", 0, tokenizer->vocab_size(), hash);
+  const auto split = [&](const char* name, int64_t shard_tokens) {
+    return Split({.folder = options.out,
+                  .name = name,
+                  .file_tokens = shard_tokens > 0 ? std::min(shard_tokens, options.most_tokens) : options.most_tokens,
+                  .numbered = shard_tokens > 0,
+                  .vocab_size = tokenizer->vocab_size(),
+                  .tokenizer = tokenizer_files.hash()});
+  };
+  Split train = split("train", options.shard_tokens), validation = split("val", 0);
   Prepared result;
   DocumentSink sink(train, validation, options.val_every, result);
   TextBlockReader reader({paths, lines}, *tokenizer);

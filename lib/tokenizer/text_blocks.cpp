@@ -38,9 +38,13 @@ void for_each_json_text(const TextBlock& block, const std::string& field, const 
 
 bool is_json_lines(const std::string& path) {
   std::string_view name = path;
-  for (const std::string_view compressed : {".gz", ".zst"})
-    if (name.ends_with(compressed)) name.remove_suffix(compressed.size());
-  return name.ends_with(".jsonl") || name.ends_with(".ndjson");
+  bool compressed = false;
+  for (const std::string_view suffix : {".gz", ".zst"}) {
+    if (!name.ends_with(suffix)) continue;
+    name.remove_suffix(suffix.size());
+    compressed = true;
+  }
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || (compressed && name.ends_with(".json"));
 }
 
 TextBlockReader::TextBlockReader(Options options, const Tokenizer& tokenizer)

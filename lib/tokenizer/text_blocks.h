@@ -58,7 +58,7 @@ class TextBlockReader {
 /// Calls visit(text) for the field of each line of a kLines block that is not empty. Throws Error naming the line.
 void for_each_json_text(const TextBlock& block, const std::string& field, const std::function<void(std::string_view)>& visit);
 
-/// Whether the name says so: .jsonl or .ndjson, perhaps compressed.
+/// Whether the name says so: .jsonl or .ndjson, perhaps compressed, or compressed .json, which published data sets use for it.
 bool is_json_lines(const std::string& path);
 
 }  // namespace scatterlm

@@ -17,6 +17,7 @@ namespace scatterlm {
 namespace {
 
 constexpr size_t kInputBytes = 1 << 18;
+constexpr size_t kBeginBytes = 512;  // tells its format
 
 /// Turns some input into some output.
 class Decompressor {
@@ -98,10 +99,49 @@ class Zstd : public Decompressor {
   bool complete_ = false;
 };
 
-std::unique_ptr<Decompressor> make_decompressor(const std::string& path) {
-  if (path.ends_with(".gz")) return std::make_unique<Gzip>(path);
-  if (path.ends_with(".zst")) return std::make_unique<Zstd>(path);
+bool is_gzip(std::string_view begin) { return begin.starts_with("\x1f\x8b"); }
+
+/// A frame, or one that is to be skipped.
+bool is_zstd(std::string_view begin) {
+  return begin.starts_with("\x28\xb5\x2f\xfd") ||
+         (begin.size() > 4 && begin.substr(1).starts_with("\x2a\x4d\x18") && (begin[0] & 0xf0) == 0x50);
+}
+
+/// The bytes say what it is: names are often wrong about compression. One that promises it is still believed, since a file
+/// without it is then most likely damaged.
+std::unique_ptr<Decompressor> make_decompressor(const std::string& path, std::string_view begin) {
+  if (is_gzip(begin)) return std::make_unique<Gzip>(path);
+  if (is_zstd(begin)) return std::make_unique<Zstd>(path);
+  if (path.ends_with(".gz") && !begin.empty()) fail_damaged(path, "gzip");
+  if (path.ends_with(".zst") && !begin.empty()) fail_damaged(path, "Zstandard");
   return std::make_unique<PlainBytes>();
+}
+
+struct OtherFormat {
+  const char* name;
+  size_t at;  ///< of the bytes by which it is known
+  std::string_view bytes;
+  const char* advice;
+};
+constexpr const char* kUnpack = "unpack it, or compress its text with gzip or zstd";
+constexpr OtherFormat kOtherFormats[] = {
+    {"xz", 0, "\xfd\x37zXZ", kUnpack},
+    {"bzip2", 4, "1AY&SY", kUnpack},
+    {"bzip2", 4, "\x17\x72\x45\x38\x50\x90", kUnpack},  // of nothing
+    {"lz4", 0, "\x04\x22\x4d\x18", kUnpack},
+    {"zip", 0, "PK\x03\x04", kUnpack},
+    {"7z", 0, "7z\xbc\xaf\x27\x1c", kUnpack},
+    {"tar", 257, "ustar", kUnpack},
+    {"Parquet", 0, "PAR1",
+     "make JSON lines of it: python -c \"import pandas; pandas.read_parquet('FILE').to_json('text.jsonl', orient='records', "
+     "lines=True)\""},
+};
+
+void refuse_other_formats(const std::string& path, std::string_view begin) {
+  for (const OtherFormat& format : kOtherFormats) {
+    if (begin.size() > format.at && begin.substr(format.at).starts_with(format.bytes))
+      fail_user("{}: {} is not supported; {}", path, format.name, format.advice);
+  }
 }
 
 }  // namespace
@@ -111,7 +151,8 @@ struct TextSource::State {
   int fd = -1;
   std::unique_ptr<Decompressor> decompressor;
   std::string input;
-  size_t used = 0;  ///< of the input
+  size_t used = 0;    ///< of the input
+  std::string begin;  ///< of the text, not yet read
   int64_t file_bytes = 0;
   bool file_ended = false, at_end = false;
 
@@ -119,8 +160,8 @@ struct TextSource::State {
     if (fd >= 0) close(fd);
   }
 
-  void fill() {
-    input.resize(kInputBytes);
+  void fill(size_t size) {
+    input.resize(size);
     used = 0;
     ssize_t count = -1;
     do count = ::read(fd, input.data(), input.size());
@@ -142,13 +183,12 @@ TextSource::TextSource(const std::string& path) : state_(std::make_unique<State>
   if (fstat(state.fd, &info) != 0) fail_file(path, "open", errno);
   if (S_ISDIR(info.st_mode)) fail_file(path, "open", EISDIR);
   if (!S_ISREG(info.st_mode)) fail_user("{}: cannot open: not a regular file", path);
-  state.decompressor = make_decompressor(path);
-  state.fill();
-  if (path.ends_with(".parquet") || state.input.starts_with("PAR1"))
-    fail_user(
-        "{}: Parquet is not supported; make JSON lines of it: python -c \"import pandas; "
-        "pandas.read_parquet('{}').to_json('text.jsonl', orient='records', lines=True)\"",
-        path, path);
+  state.fill(kBeginBytes);
+  state.decompressor = make_decompressor(path, state.input);
+  std::string begin;
+  read(begin, kBeginBytes);
+  refuse_other_formats(path, begin);
+  state.begin = std::move(begin);
 }
 TextSource::~TextSource() = default;
 TextSource::TextSource(TextSource&&) noexcept = default;
@@ -156,11 +196,15 @@ TextSource& TextSource::operator=(TextSource&&) noexcept = default;
 
 void TextSource::read(std::string& to, size_t size) {
   State& state = *state_;
+  const size_t ahead = std::min(size, state.begin.size());
+  to.append(state.begin, 0, ahead);
+  state.begin.erase(0, ahead);
+  size -= ahead;
   const size_t before = to.size();
   to.resize(before + size);
   size_t produced = 0;
   while (produced < size && !state.at_end) {
-    if (state.used == state.input.size() && !state.file_ended) state.fill();
+    if (state.used == state.input.size() && !state.file_ended) state.fill(kInputBytes);
     const auto step = state.decompressor->run(std::string_view(state.input).substr(state.used), to.data() + before + produced,
                                               size - produced);
     state.used += step.consumed;
@@ -173,7 +217,7 @@ void TextSource::read(std::string& to, size_t size) {
   to.resize(before + produced);
 }
 
-bool TextSource::at_end() const { return state_->at_end; }
+bool TextSource::at_end() const { return state_->at_end && state_->begin.empty(); }
 int64_t TextSource::file_bytes() const { return state_->file_bytes; }
 
 }  // namespace scatterlm

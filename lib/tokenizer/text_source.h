@@ -7,10 +7,11 @@
 
 namespace scatterlm {
 
-/// The bytes of a file from its beginning to its end, decompressed where its name ends in .gz or .zst.
+/// The bytes of a file from its beginning to its end, decompressed where it begins as gzip or Zstandard data do.
 class TextSource {
  public:
-  /// Throws Error if it cannot be opened, or is a Parquet file.
+  /// Throws Error if it cannot be opened, or begins as an archive, a Parquet file or data compressed in another way; what is
+  /// in a compressed file counts as well.
   explicit TextSource(const std::string& path);
   ~TextSource();
   TextSource(TextSource&&) noexcept;

@@ -29,13 +29,13 @@ TEST_CASE("token writer: llm.c's bytes, both widths") {
   REQUIRE(narrow.num_tokens() == 3);
   narrow.finish();
   REQUIRE(!std::filesystem::exists(dir / "a.bin"));
-  narrow.publish();
+  narrow.publish(dir / "a.bin");
   REQUIRE(read_bytes(dir / "a.bin") == with_checksum(llmc_u16({1, 65535, 3})));
 
   TokenWriter wide(dir / "b.bin", 65537);
   wide.append(tokens);
   wide.finish();
-  wide.publish();
+  wide.publish(dir / "b.bin");
   REQUIRE(read_bytes(dir / "b.bin") == with_checksum(llmc_u32({1, 65535, 3})));
   REQUIRE(files_in(dir / "") == 2);
 }
@@ -50,7 +50,7 @@ TEST_CASE("token writer: more than a buffer") {
     writer.append(piece);
   }
   writer.finish();
-  writer.publish();
+  writer.publish(dir / "a.bin");
   const bool same = read_bytes(dir / "a.bin") == with_checksum(llmc_u32(values));  // outside of REQUIRE, which would print both
   REQUIRE(same);
 }
@@ -62,7 +62,7 @@ TEST_CASE("token writer: two of one path do not mix") {
   other.append(std::vector<uint32_t>{3});
   for (auto* writer : {&one, &other}) {
     writer->finish();
-    writer->publish();
+    writer->publish(dir / "a.bin");
   }
   REQUIRE(read_bytes(dir / "a.bin") == with_checksum(llmc_u16({3})));
   REQUIRE(files_in(dir / "") == 1);

@@ -74,6 +74,19 @@ TEST_CASE("prepare: shards are cut at their size, documents straddle them") {
   REQUIRE(text_of(dir / "out/val.bin") == "v$");
 }
 
+TEST_CASE("prepare: what one file cannot hold becomes shards") {
+  const TempDir dir;
+  const std::string a = dir.write("a", "abcde"), b = dir.write("b", "f"), c = dir.write("c", "vwxyz");
+  const Prepared prepared = prepare({.inputs = {a, b, c}, .out = dir / "out", .val_every = 3, .most_tokens = 4});
+  REQUIRE(prepared.train.files == std::vector<std::string>{dir / "out/train_000000.bin", dir / "out/train_000001.bin"});
+  REQUIRE(text_of(dir / "out/train_000000.bin") == "abcd");
+  REQUIRE(text_of(dir / "out/train_000001.bin") == "e$f$");
+  REQUIRE(prepared.validation.files == std::vector<std::string>{dir / "out/val_000000.bin", dir / "out/val_000001.bin"});
+  REQUIRE(text_of(dir / "out/val_000001.bin") == "z$");
+  prepare({.inputs = {a, b}, .out = dir / "fits", .most_tokens = 8});
+  REQUIRE(text_of(dir / "fits/train.bin") == "abcde$f$");
+}
+
 TEST_CASE("prepare: a document of several pieces") {
   const TempDir dir;
   std::string text(20'000'000, 'x');
@@ -94,6 +107,9 @@ TEST_CASE("prepare: errors") {
   REQUIRE_THROWS_WITH(run({.inputs = {dir / "gone"}}), (dir / "gone") + ": no such file or folder");
   REQUIRE_THROWS_WITH(run({.inputs = {dir / "in"}, .glob = "*.cc"}),
                       (dir / "in") + ": no file below it has a name like '*.cc' (--glob)");
+  const std::string pipe = dir / "pipe";
+  REQUIRE(std::system(("mkfifo " + pipe).c_str()) == 0);
+  REQUIRE_THROWS_WITH(run({.inputs = {a, pipe}}), pipe + ": cannot open: not a regular file");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 1}),
                       "--val-every 1 leaves no document to train on: give 0 or at least 2");
   REQUIRE_THROWS_WITH(run({.inputs = {a}, .val_every = 2}), "--val-every 2 holds out none of 1 documents: give at most 1");
@@ -109,11 +125,8 @@ TEST_CASE("prepare: errors") {
 
 TEST_CASE("prepare: a failure leaves no token file behind") {
   const TempDir dir;
-  const std::string a = dir.write("a", "abcdefgh");
-  const std::string pipe = dir / "pipe";
-  REQUIRE(std::system(("mkfifo " + pipe).c_str()) == 0);
-  REQUIRE_THROWS_WITH(prepare({.inputs = {a, pipe}, .out = dir / "out", .shard_tokens = 4}),
-                      pipe + ": cannot open: not a regular file");
+  const std::string a = dir.write("a", "abcdefgh"), lines = dir.write("lines.jsonl", "{}\n");
+  REQUIRE_THROWS_WITH(prepare({.inputs = {a, lines}, .out = dir / "out", .shard_tokens = 4}), lines + ":1: 'text' is missing");
   REQUIRE(!std::filesystem::exists(dir / "out"));
 }
 
