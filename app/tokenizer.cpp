@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
-#include <set>
 #include <sstream>
 
 #include "app/command_line.h"
@@ -72,9 +71,12 @@ void train_tokenizer(TrainTokenizerOptions options) {
   const int64_t least = 256 + std::ssize(options.special);
   if (options.vocab_size < least)
     fail_user("--vocab-size {} is below {}: 256 bytes and the special tokens", options.vocab_size, least);
-  const std::set<std::string> names(options.special.begin(), options.special.end());
-  if (names.size() < options.special.size() || names.count("") > 0) fail_user("--special: names must differ and not be empty");
   const std::string_view pattern = known_pattern(options.pattern);
+  check_special_tokens(options.special, pattern);
+  if (!names_tokenizer_json(options.out))
+    fail_user(
+        "--out {}: as a tokenizer only files are read whose names end in .json and are not vocab.json, for example tokenizer.json",
+        options.out);
   if (path_exists(options.out)) fail_user("{}: exists; remove it or choose another --out", options.out);
   const std::string folder = std::filesystem::path(options.out).parent_path().string();
   if (!folder.empty() && !is_folder(folder)) fail_user("{}: no such folder, for --out {}", folder, options.out);
@@ -91,7 +93,7 @@ void define_train_tokenizer(CLI::App& group) {
   auto options = std::make_shared<TrainTokenizerOptions>();
   command
       ->add_option("inputs", options->inputs,
-                   "Text files or JSON lines, also compressed (.gz, .zst), and folders to search for them")
+                   "Text files or JSON lines, also compressed (gzip, Zstandard), and folders to search for them")
       ->required();
   command->add_option("--out", options->out, "File to write, for example tokenizer.json")->required();
   command

@@ -4,8 +4,14 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <queue>
+#include <set>
 
+#include "lib/io/json.h"
 #include "lib/tokenizer/byte_symbols.h"
+#include "lib/tokenizer/pre_tokenizer.h"
+#include "lib/tokenizer/utf8.h"
+#include "lib/util/error.h"
+#include "lib/util/escape.h"
 #include "lib/util/progress.h"
 
 namespace scatterlm {
@@ -130,6 +136,25 @@ LearnedMerges learn_merges(const PieceCounts& pieces, int64_t vocab_size, int64_
   }
   if (std::ssize(learned.pairs) == wanted) progress.finish();
   return learned;
+}
+
+void check_special_tokens(const std::vector<std::string>& special, std::string_view pattern) {
+  PreTokenizer pre_tokenizer;
+  pre_tokenizer.steps.push_back({SplitPattern(pattern, "the split pattern")});
+  PieceFinder finder(pre_tokenizer);
+  std::set<std::string_view> names;
+  for (const std::string& name : special) {
+    if (name.empty()) fail_user("--special: a name must not be empty");
+    if (valid_utf8_size(name) < name.size()) fail_user("--special {}: not valid UTF-8", quote(name));
+    if (!names.insert(name).second) fail_user("--special '{}' is given twice", escape_control(name));
+    const auto bytes = bytes_of_symbols(name);  // of the token whose name in tokenizer.json it would be
+    if (!bytes || bytes->empty()) continue;
+    int num_pieces = 0;
+    if (valid_utf8_size(*bytes) == bytes->size())
+      finder.find(*bytes, bytes->size(), PieceFinder::End::kReal, [&](std::string_view) { ++num_pieces; });
+    if (num_pieces <= 1)
+      fail_user("--special '{}' may also be a word that is learned; put it in brackets, for example '<|{}|>'", name, name);
+  }
 }
 
 std::string dump_tokenizer_json(const LearnedMerges& learned, const std::vector<std::string>& special,

@@ -18,6 +18,10 @@ struct LearnedMerges {
 /// of equally frequent ones that of the lowest numbers. The same as Hugging Face's trainer from the same pieces.
 LearnedMerges learn_merges(const PieceCounts& pieces, int64_t vocab_size, int64_t min_count);
 
+/// Throws Error naming the first special token that is empty, no UTF-8, given twice, or might be learned as well: only what the
+/// pattern divides into several pieces never becomes one token.
+void check_special_tokens(const std::vector<std::string>& special, std::string_view pattern);
+
 /// The text of a tokenizer.json: the learned tokens, then the special ones; text is split by `pattern`.
 std::string dump_tokenizer_json(const LearnedMerges& learned, const std::vector<std::string>& special,
                                 std::string_view pattern);

@@ -76,6 +76,11 @@ std::string TokenizerFiles::hash() const {
   return hash.hex();
 }
 
+bool names_tokenizer_json(const std::string& path) {
+  const std::string file = fs::path(path).filename().string();
+  return file.ends_with(".json") && file != kVocabulary;
+}
+
 TokenizerFiles read_tokenizer_files(const std::string& name) {
   if (name == "bytes") return {};
   const fs::path path(name);
@@ -102,8 +107,9 @@ TokenizerFiles read_tokenizer_files(const std::string& name) {
     }
   }
   for (const std::string& file : names) {
-    const std::string stored = file.ends_with(".json") && names.size() == 1 ? kJson : file;
-    files.content[stored] = read_limited_file(fs::path(files.folder) / file);
+    const bool is_json = names_tokenizer_json(file);
+    if (is_json) files.json_name = file;
+    files.content[is_json ? kJson : file] = read_limited_file(fs::path(files.folder) / file);
   }
   return files;
 }
@@ -116,7 +122,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files) {
     return std::make_unique<BpeTokenizer>(read_vocabulary_and_merges(
         files.content.at(kVocabulary), files.content.at(kMergeList), path(kVocabulary), path(kMergeList)));
   }
-  return std::make_unique<BpeTokenizer>(name == kJson ? read_tokenizer_json(text, path(name))
+  return std::make_unique<BpeTokenizer>(name == kJson ? read_tokenizer_json(text, path(files.json_name))
                                                       : read_tiktoken(text, path(name)));
 }
 

@@ -12,6 +12,7 @@ namespace scatterlm {
 struct TokenizerFiles {
   std::string folder;                          ///< that holds them
   std::map<std::string, std::string> content;  ///< by file name
+  std::string json_name = "tokenizer.json";    ///< what that one is called in the folder
 
   /// Of names and contents. Two tokenizers with the same one give the same tokens.
   std::string hash() const;
@@ -19,6 +20,9 @@ struct TokenizerFiles {
 
 /// `name`: "bytes", one of these files, or a folder that holds them. Throws Error if it is none of them.
 TokenizerFiles read_tokenizer_files(const std::string& name);
+
+/// Whether read_tokenizer_files() takes a file of this name for a tokenizer.json: any that ends in .json, except vocab.json.
+bool names_tokenizer_json(const std::string& path);
 
 /// Throws Error naming file, place and value for one that is damaged or of a kind that is not supported.
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerFiles& files);
