@@ -14,17 +14,11 @@ constexpr size_t kMostJoinedBytes = 16 << 20;
 EncodePool::EncodePool(const Tokenizer& tokenizer, EncodeOptions options, int64_t threads)
     : tokenizer_(tokenizer), options_(std::move(options)) {
   const int64_t count = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
-  for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this] { work(); });
+  for (int64_t i = 0; i < count; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
 }
 
 EncodePool::~EncodePool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    todo_.clear();
-  }
-  todo_changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::jthread& thread : threads_) thread.request_stop();  // all of them, before the first is waited for
 }
 
 void EncodePool::push(TextBlock block) {
@@ -38,18 +32,19 @@ void EncodePool::push(TextBlock block) {
   todo_changed_.notify_one();
 }
 
-void EncodePool::work() {
-  const auto encoder = tokenizer_.encoder(options_.special);
+void EncodePool::work(const std::stop_token& stop) {
+  std::unique_ptr<TextEncoder> encoder;
   for (;;) {
     std::shared_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      todo_changed_.wait(lock, [this] { return stopping_ || !todo_.empty(); });
-      if (stopping_) return;
+      todo_changed_.wait(lock, stop, [this] { return !todo_.empty(); });
+      if (stop.stop_requested()) return;
       job = std::move(todo_.front());
       todo_.pop_front();
     }
     try {
+      if (!encoder) encoder = tokenizer_.encoder(options_.special);
       run(*job, *encoder);
     } catch (...) {
       job->error = std::current_exception();

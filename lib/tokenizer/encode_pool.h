@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,7 +30,8 @@ struct EncodedBlock {
 /// Turns blocks into tokens on several threads, in their order.
 class EncodePool {
  public:
-  /// 0 threads: as many as there are processors. The tokenizer must outlive the pool.
+  /// 0 threads: as many as there are processors. The tokenizer must outlive the pool. Throws std::system_error where a thread
+  /// cannot be started.
   EncodePool(const Tokenizer& tokenizer, EncodeOptions options, int64_t threads);
   ~EncodePool();
 
@@ -49,19 +51,19 @@ class EncodePool {
     bool done = false;
     std::exception_ptr error;
   };
-  void work();
+  void work(const std::stop_token& stop);
   void run(Job& job, TextEncoder& encoder) const;
   EncodedBlock finish_joined();
 
   const Tokenizer& tokenizer_;
   EncodeOptions options_;
   std::mutex mutex_;
-  std::condition_variable todo_changed_, job_done_;
+  std::condition_variable_any todo_changed_;
+  std::condition_variable job_done_;
   std::deque<std::shared_ptr<Job>> todo_, jobs_;
-  bool stopping_ = false;
   std::unique_ptr<Job> joined_;  ///< blocks whose common end is not known to be between two tokens
   std::unique_ptr<TextEncoder> own_encoder_;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;  ///< last: stopped and joined before anything that they use is destroyed
 };
 
 }  // namespace scatterlm

@@ -113,24 +113,24 @@ void count_blocks(const CountOptions& options, TextBlockReader& reader, std::vec
                   Progress& progress) {
   const std::string field = options.field.empty() ? "text" : options.field;
   BlockQueue queue(2 * counters.size());
-  std::vector<std::thread> threads;
-  for (PieceCounter& counter : counters) {
-    threads.emplace_back([&queue, &counter, &field] {
-      try {
-        while (const auto block = queue.pop()) counter.count(*block, field);
-      } catch (...) {
-        queue.close(std::current_exception());
-      }
-    });
-  }
+  std::vector<std::jthread> threads;
   try {
+    for (PieceCounter& counter : counters) {
+      threads.emplace_back([&queue, &counter, &field] {
+        try {
+          while (const auto block = queue.pop()) counter.count(*block, field);
+        } catch (...) {
+          queue.close(std::current_exception());
+        }
+      });
+    }
     for (auto block = reader.next(); block && queue.push(std::move(*block)); block = reader.next())
       progress.update(reader.file_bytes());
     queue.close();
   } catch (...) {
     queue.close(std::current_exception());
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();  // waits for their end
   queue.rethrow();
 }
 

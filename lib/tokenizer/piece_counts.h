@@ -18,7 +18,7 @@ struct CountOptions {
 };
 
 /// Counts the pieces into which a split pattern divides all documents, with progress on stderr. Bytes that are no UTF-8 are
-/// left out. Throws Error naming a file that cannot be read.
+/// left out. Throws Error naming a file that cannot be read, std::system_error where a thread cannot be started.
 PieceCounts count_pieces(const CountOptions& options, std::string_view pattern);
 
 }  // namespace scatterlm
