@@ -3,12 +3,19 @@
 namespace scatterlm {
 namespace {
 
-struct CategoryRanges {
-  std::string_view category, ranges;
+struct PropertyRanges {
+  std::string_view property, ranges;
 };
 
-// From UnicodeData.txt of 16.0, less what is in that of 14.0.
-constexpr CategoryRanges kNewerCharacters[] = {
+// From UnicodeData.txt and Scripts.txt of 16.0, less what is in those of 14.0.
+constexpr PropertyRanges kNewerCharacters[] = {
+    {"Arabic", R"(\x{897}\x{10ec2}-\x{10ec4}\x{10efc}-\x{10eff})"},
+    {"Cyrillic", R"(\x{1c89}-\x{1c8a}\x{1e030}-\x{1e06d}\x{1e08f})"},
+    {"Devanagari", R"(\x{11b00}-\x{11b09})"},
+    {"Hiragana", R"(\x{1b132})"},
+    {"Katakana", R"(\x{1b155})"},
+    {"Latin", R"(\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{1df25}-\x{1df2a})"},
+    {"Han", R"(\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})"},
     {"Ll", R"(\x{1c8a}\x{a7cd}\x{a7db}\x{10d70}-\x{10d85}\x{1df25}-\x{1df2a})"},
     {"Lm", R"(\x{10d4e}\x{10d6f}\x{16d40}-\x{16d42}\x{16d6b}-\x{16d6c}\x{1e030}-\x{1e06d}\x{1e4eb})"},
     {"Lo", R"(\x{105c0}-\x{105f3}\x{10d4a}-\x{10d4d}\x{10d4f}\x{10ec2}-\x{10ec4}\x{1123f}-\x{11240}\x{11380}-\x{11389})"
@@ -37,10 +44,10 @@ constexpr CategoryRanges kNewerCharacters[] = {
 
 }  // namespace
 
-std::string newer_characters(std::string_view category) {
+std::string newer_characters(std::string_view property) {
   std::string ranges;
   for (const auto& [name, newer] : kNewerCharacters)
-    if (!category.empty() && name.starts_with(category)) ranges += newer;
+    if (name == property || (property.size() == 1 && name.size() == 2 && name.starts_with(property))) ranges += newer;
   return ranges;
 }
 

@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "lib/tokenizer/newer_characters.h"
@@ -19,7 +20,8 @@ constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0d\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoWhiteSpace =
     R"(\x00-\x08\x0e-\x1f\x21-\x84\x86-\x9f\xa1-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWord = R"(\p{L}\p{M}\p{Nd}\p{Pc})";
+// Oniguruma counts some superscripts and fractions of Latin-1 as well.
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xb2\xb3\xb9\xbc-\xbe)";
 
 struct NamedPattern {
   std::string_view name, pattern;
@@ -36,6 +38,16 @@ constexpr NamedPattern kKnownPatterns[] = {
     {"qwen",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
+
+template <auto free>
+struct Pcre2Free {
+  template <class T>
+  void operator()(T* pointer) const {
+    free(pointer);
+  }
+};
+
+using Pcre2Code = std::unique_ptr<pcre2_code, Pcre2Free<pcre2_code_free>>;
 
 /// A pattern of Oniguruma in PCRE2's words. What the two read in different ways, and what would need more of a parser, is
 /// refused.
@@ -62,14 +74,22 @@ class Translation {
   void escape() {
     if (at_ + 1 == pattern_.size()) refuse("it ends with a backslash");
     const char letter = pattern_[at_ + 1];
-    constexpr std::string_view kDifferent = "AbBGhHKkgRXyYZWO";
+    // Oniguruma has another meaning for it or none (then it is the letter itself), or counts bytes where PCRE2 counts
+    // characters.
+    constexpr std::string_view kDifferent = "AbBcCEgGhHkKMNOQRvVWXyYZ0123456789";
     if (kDifferent.find(letter) != kDifferent.npos) refuse(fmt::format("'\\{}' is not supported", letter));
+    if (letter == 'p' || letter == 'P') return property();
     if (letter == 's') {
       add_class(kWhiteSpace, false);
     } else if (letter == 'S') {
       in_class_ ? add_class(kNoWhiteSpace, false) : add_class(kWhiteSpace, true);
     } else if (letter == 'w') {
-      add_class(kWord, false);
+      std::string inside(kWord);
+      for (const char* newer : {"L", "M", "Nd"}) inside += newer_characters(newer);
+      add_class(inside, false);
+    } else if (letter == 'd' || letter == 'D') {
+      in_class_&& letter == 'D' ? add_class("\\D", false)
+                                : add_class(fmt::format("\\d{}", newer_characters("Nd")), letter == 'D');
     } else {
       copy_escape();
       return;
@@ -77,20 +97,46 @@ class Translation {
     at_ += 2;
   }
 
+  /// \p{name}, \P{name} or \p{^name}.
+  void property() {
+    const std::string_view rest = pattern_.substr(at_);
+    const size_t end = rest.find('}');
+    if (!rest.substr(2).starts_with('{') || end == rest.npos)
+      refuse(fmt::format("'\\{}' without a name in braces is not supported", rest[1]));
+    std::string_view name = rest.substr(3, end - 3);
+    const bool caret = name.starts_with('^');
+    if (caret) name.remove_prefix(1);
+    const bool negated = caret != (rest[1] == 'P');
+    // Without "sc:" PCRE2 adds the characters that a script shares with others.
+    const std::string property = fmt::format("p{{{}{}}}", is_script(name) ? "sc:" : "", name);
+    const std::string newer = newer_characters(name);
+    if (newer.empty() || (negated && in_class_)) {
+      text_ += (negated ? "\\P" : "\\p") + property.substr(1);
+    } else {
+      add_class("\\" + property + newer, negated);
+    }
+    at_ += end + 1;
+  }
+
+  static bool is_script(std::string_view name) {
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    const std::string text = fmt::format("\\p{{sc:{}}}", name);
+    const Pcre2Code code(
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF, &error, &offset, nullptr));
+    return code != nullptr;
+  }
+
   /// With its braces, whose end is no quantifier.
   void copy_escape() {
     const std::string_view rest = pattern_.substr(at_);
     size_t size = 2;
     if (rest.size() > 2 && rest[2] == '{') size = std::min(rest.find('}'), rest.size() - 1) + 1;
+    const bool is_byte = rest[1] == 'x' && rest.size() > 3 && std::isxdigit(static_cast<unsigned char>(rest[3])) &&
+                         std::isxdigit(static_cast<unsigned char>(rest[2])) && !(rest[2] >= '0' && rest[2] <= '7');
+    if (is_byte) refuse(fmt::format("'{}' is a byte: give the character as \\x{{...}}", rest.substr(0, 4)));
+    text_ += rest.substr(0, size);
     at_ += size;
-    const std::string_view escape = rest.substr(0, size);
-    const bool is_property = escape.size() > 4 && (escape[1] == 'p' || (escape[1] == 'P' && !in_class_));
-    const std::string newer = is_property ? newer_characters(escape.substr(3, size - 4)) : "";
-    if (newer.empty()) {
-      text_ += escape;
-    } else {
-      add_class(fmt::format("\\p{}{}", escape.substr(2), newer), escape[1] == 'P');
-    }
   }
 
   void add_class(std::string_view inside, bool negated) {
@@ -99,6 +145,14 @@ class Translation {
     } else {
       text_ += fmt::format("[{}{}]", negated ? "^" : "", inside);
     }
+  }
+
+  /// Whether a group of this beginning, behind "(?", is the same in both. Options that are not for a group of their own count
+  /// up to its end in Oniguruma, with all alternatives, unless the whole pattern begins with them.
+  bool is_common_group(std::string_view begin) const {
+    for (const std::string_view common : {":", "=", "!", ">", "<", "'", "i:", "-i:"})
+      if (begin.starts_with(common)) return true;
+    return at_ == 0 && begin.starts_with("i)");
   }
 
   void class_character() {
@@ -119,9 +173,12 @@ class Translation {
       if (rest.substr(size).starts_with("]")) ++size;
     } else if (rest[0] == '{') {
       size = std::min(rest.find('}'), rest.size() - 1) + 1;
+      if (rest.starts_with("{,")) refuse("'{,n}' is not supported: write {0,n}");
       if (rest.substr(size).starts_with("+")) refuse("'+' after a quantifier in braces is not supported");
-    } else if (rest.starts_with("(*") || rest.starts_with("(?#") || rest.starts_with("(?C")) {
-      refuse("control verbs, comments and callouts are not supported");
+      const bool exact = rest.find_first_not_of("0123456789", 1) == size - 1;
+      if (exact && rest.substr(size).starts_with("?")) refuse("'?' after '{n}' is not supported");  // makes it optional there
+    } else if (rest.starts_with("(*") || (rest.starts_with("(?") && !is_common_group(rest.substr(2)))) {
+      refuse(fmt::format("'{}' is not supported", rest.substr(0, rest[1] == '?' ? 3 : 2)));
     }
     text_ += rest.substr(0, size);
     at_ += size;
@@ -140,14 +197,6 @@ std::string pcre2_message(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
-template <auto free>
-struct Pcre2Free {
-  template <class T>
-  void operator()(T* pointer) const {
-    free(pointer);
-  }
-};
-
 }  // namespace
 
 std::string_view known_pattern(std::string_view name) {
@@ -161,7 +210,7 @@ std::string_view known_pattern(std::string_view name) {
 
 struct SplitPattern::Compiled {
   std::string pattern, where;
-  std::unique_ptr<pcre2_code, Pcre2Free<pcre2_code_free>> code;
+  Pcre2Code code;
   bool looks_behind = false;
 };
 
