@@ -109,7 +109,8 @@ std::string inspect(const InspectOptions& options) {
   std::mt19937_64 rng(static_cast<uint64_t>(options.seed));
   for (int64_t i = 0; i < options.samples; ++i) {
     const TokenFile& file = files[rng() % files.size()];
-    result += "\n" + describe_sample(file, static_cast<int64_t>(rng() % static_cast<uint64_t>(file.num_tokens())), text);
+    result += "\n";
+    result += describe_sample(file, static_cast<int64_t>(rng() % static_cast<uint64_t>(file.num_tokens())), text);
   }
   return result;
 }

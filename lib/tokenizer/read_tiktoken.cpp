@@ -126,9 +126,8 @@ BpeModel read_tiktoken(std::string_view text, const std::string& path) {
   const TiktokenEncoding& encoding = encoding_of(path);
   BpeModel model;
   for (int64_t number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    const std::string_view line(text.begin(), std::find(text.begin(), text.end(), '\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
     const size_t space = std::min(line.find(' '), line.size());
     const auto bytes = decode_base64(line.substr(0, space));
     const auto rank = parse_rank(line.substr(std::min(space + 1, line.size())));
