@@ -1,7 +1,8 @@
 #include "lib/io/json.h"
 
 #include <limits>
-#include <set>
+#include <utility>
+#include <vector>
 
 #include "lib/util/error.h"
 
@@ -9,27 +10,77 @@ namespace scatterlm {
 
 using nlohmann::json;
 
-json parse_json(std::string_view text, const std::string& where) {
-  constexpr int kMaxDepth = 64;             // a file of brackets only must not fill the memory
-  std::vector<std::set<std::string>> keys;  // of the open objects
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxDepth) fail_user("{}: JSON is nested deeper than {}", where, kMaxDepth);
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      fail_user("{}: key {} is given twice", where, quote(value.get<std::string>()));
-    }
+namespace {
+
+/// Builds the value of a text, and stops at what nlohmann's own parser would accept.
+class StrictBuilder : public nlohmann::json_sax<json> {
+ public:
+  explicit StrictBuilder(const std::string& where) : where_(where) {}
+  json& value() { return value_; }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(int64_t value) override { return add(value); }
+  bool number_unsigned(uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(json::binary_t& value) override { return add(std::move(value)); }
+  bool start_object(size_t) override { return open(json::object()); }
+  bool start_array(size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& key) override {
+    const auto [place, is_new] = open_.back()->get_ref<json::object_t&>().try_emplace(std::move(key));  // moves a new one only
+    if (!is_new) fail_user("{}: key {} is given twice", where_, quote(place->first));
+    member_ = &place->second;
     return true;
-  };
+  }
+  bool parse_error(size_t byte, const std::string&, const json::exception& error) override {
+    if (dynamic_cast<const json::parse_error*>(&error)) fail_user("{}: not valid JSON (byte {})", where_, byte);
+    fail_user("{}: not valid JSON (a number is out of range)", where_);
+  }
+
+ private:
+  json* place(json value) {
+    if (open_.empty()) {
+      value_ = std::move(value);
+      return &value_;
+    }
+    if (!open_.back()->is_array()) {
+      *member_ = std::move(value);
+      return member_;
+    }
+    return &open_.back()->get_ref<json::array_t&>().emplace_back(std::move(value));
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    constexpr size_t kMostDepth = 64;  // a file of brackets only must not fill the memory
+    if (open_.size() == kMostDepth) fail_user("{}: JSON is nested deeper than {}", where_, kMostDepth);
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  json value_;
+  std::vector<json*> open_;  ///< objects and arrays whose end has not come, from the outermost
+  json* member_ = nullptr;   ///< of the innermost object, for the value that comes next
+};
+
+}  // namespace
+
+json parse_json(std::string_view text, const std::string& where) {
   // The parser takes a zero byte for the end of the text.
   if (const size_t zero = text.find('\0'); zero != text.npos) fail_user("{}: not valid JSON (byte {})", where, zero + 1);
-  try {
-    return json::parse(text, check);
-  } catch (const json::parse_error& error) {
-    fail_user("{}: not valid JSON (byte {})", where, error.byte);
-  } catch (const json::exception&) {  // a number beyond double
-    fail_user("{}: not valid JSON (a number is out of range)", where);
-  }
+  StrictBuilder builder(where);
+  json::sax_parse(text, &builder);
+  return std::move(builder.value());
 }
 
 const json& JsonFields::field(const char* key) const {

@@ -27,17 +27,18 @@ void BpeBuilder::add_vocabulary(const nlohmann::json& vocabulary) {
   for (const auto& [symbols, number] : vocabulary.items()) add_token(symbols, token_number(number, symbols, where_));
 }
 
-uint32_t BpeBuilder::require_token(const std::string& symbols, std::string_view what) const {
+uint32_t BpeBuilder::require_token(std::string_view symbols, std::string_view what) const {
   const auto found = tokens_.find(symbols);
   if (found == tokens_.end())
-    fail_user("{}: merge {} {} {}, which is not in the vocabulary", where_, next_rank_ + 1, what, quote(symbols));
+    fail_user("{}: merge {} {} {}, which is not in the vocabulary", where_, next_rank_ + 1, what, quote(std::string(symbols)));
   return found->second;
 }
 
 void BpeBuilder::add_merge(std::string_view left, std::string_view right) {
-  const uint32_t first = require_token(std::string(left), "begins with"),
-                 second = require_token(std::string(right), "ends with");
-  const uint32_t merged = require_token(std::string(left) + std::string(right), "makes");
+  const uint32_t first = require_token(left, "begins with"), second = require_token(right, "ends with");
+  merged_ = left;
+  merged_ += right;
+  const uint32_t merged = require_token(merged_, "makes");
   if (!model_.merges.add(first, second, {next_rank_, merged}))
     fail_user("{}: merge {}, of {} and {}, is given twice", where_, next_rank_ + 1, quote(std::string(left)),
               quote(std::string(right)));

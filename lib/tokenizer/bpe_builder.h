@@ -25,18 +25,24 @@ class BpeBuilder {
   BpeModel finish(PreTokenizer pre_tokenizer);
 
   BpeModel& model() { return model_; }
-  bool has(const std::string& symbols) const { return tokens_.count(symbols) > 0; }
-  uint32_t number_of(const std::string& symbols) const { return tokens_.at(symbols); }
+  bool has(std::string_view symbols) const { return tokens_.contains(symbols); }
+  uint32_t number_of(std::string_view symbols) const { return tokens_.find(symbols)->second; }
 
  private:
   void add_token(const std::string& symbols, uint32_t id);
-  uint32_t require_token(const std::string& symbols, std::string_view what) const;
+  uint32_t require_token(std::string_view symbols, std::string_view what) const;
+
+  struct TextHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
 
   std::string where_;
   BpeModel model_;
-  std::unordered_map<std::string, uint32_t> tokens_;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> tokens_;
   std::unordered_set<std::string> added_;
   uint32_t next_rank_ = 0;
+  std::string merged_;  ///< of the merge that is added
 };
 
 /// Tokens are below it: bounds the memory for their table.
