@@ -3,6 +3,7 @@ import base64
 import gzip
 import json
 import random
+import subprocess
 
 import numpy as np
 import pytest
@@ -131,6 +132,28 @@ def test_tokens_of_hugging_face(kind, learned, tokenize, tmp_path):
     assert tokenize(tmp_path, text, "--special") == model.encode(text, add_special_tokens=False).ids
 
 
+# What Oniguruma and PCRE2 read in the same way, or is translated. tests/tokenizer/split_pattern_test.cpp has what is refused.
+COMMON_PATTERNS = [
+    r"a{0,2}b", r"[ab]{2}", r"[ab]{2,}?", r"a{2", r"x{a}", r"(?i)a|b|k|s", r"(?i:ab|K)|c", r"(?-i:a)b", r"(?<name>ab)+", r"(?>a|ab)c", r"a++b", r"a*?b",
+    r"^\s*a", r"[ab]$", r"b\z", r".+", r"\n+", r"\t\n\f\r\a\e", r"\x{e9}|\x41|\o{102}", r"[\x41-\x43\x{e9}-\x{ff}]+", r"[]a]+", r"[^]a]+", r"(?<=a)b", r"(?<!a)b",
+    r"(?=a)ab?", r"a(?!b)", r"\d+", r"\D+", r"\s+", r"\S+", r"\w+", r"[^\s\w]+", r"\p{^L}+", r"\P{L}+", r"\p{Lu}\p{Ll}+", r"[^\p{N}]+", r"(?i:\p{Lu})", r"[\p{P}\p{S}]+",
+    r"\p{Han}+", r"[\p{Hiragana}\p{Katakana}]+", r"\p{Hangul}+", r"\p{Latin}+", r"\p{Cyrillic}+", r"\p{Greek}+", r"\p{Arabic}+", r"\p{Thai}+", r"\p{Devanagari}+",
+]
+
+
+@pytest.mark.parametrize("pattern", COMMON_PATTERNS)
+def test_patterns_of_hugging_face(pattern, learned, tokenize, tmp_path):
+    steps = tokenizers.pre_tokenizers
+    vocabulary, merges = learned
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=merges))
+    points = "".join(chr(code) for code in [*range(1, 0x3200), *range(0x3200, 0x32000, 11)] if not 0xd800 <= code < 0xe000)
+    text = mixed_text(7, 1000) + "aab abc aAbB aaab a{2 xa} AB kK\u212a s\u017f\n a\nb\n \t\n\f\r\a\x1b ]a[" + points
+    for behavior, invert in (("isolated", False), ("removed", True)):
+        model.pre_tokenizer = steps.Sequence([steps.Split(tokenizers.Regex(pattern), behavior, invert), steps.ByteLevel(add_prefix_space=False, use_regex=False)])
+        model.save(str(tmp_path / "tokenizer.json"))
+        assert first_difference(tokenize(tmp_path, text), model.encode(text, add_special_tokens=False).ids) is None
+
+
 @pytest.mark.parametrize("name", ["cl100k_base", "o200k_base", "r50k_base"])
 def test_tokens_of_tiktoken(name, tokenize, learned, tmp_path):
     ours = bytes_by_rank(learned)
@@ -167,7 +190,6 @@ def test_vocabulary_and_merges_as_two_files(learned, tokenize, tmp_path):
 
 
 def test_bytes_that_are_no_text_come_back(binary, learned, tmp_path):
-    import subprocess
     reference("llama3", learned).save(str(tmp_path / "tokenizer.json"))
     broken = random.Random(3).randbytes(50_000) + b"caf\xc3 \xe2\x82 \xed\xa0\x80 \xf4\x90\x80\x80 \xc0\xaf " + "\u20ac".encode()
     ids = subprocess.run([binary, "tokenize", "--tokenizer", tmp_path], input=broken, capture_output=True, check=True).stdout
@@ -196,13 +218,20 @@ def test_a_learned_tokenizer_is_that_of_hugging_face(pattern, scatterlm, tokeniz
 
 @pytest.mark.parametrize("arguments, message", [
     (("--vocab-size", 300, "--out", "gone/t.json"), "gone: no such folder, for --out gone/t.json"),
-    (("--vocab-size", 300, "--out", "t.json", "--special", "<a>", "--special", "<a>"), "--special: names must differ and not be empty"),
+    (("--vocab-size", 300, "--out", "t.json", "--special", "<a>", "--special", "<a>"), "--special '<a>' is given twice"),
+    (("--vocab-size", 300, "--out", "t.json", "--special", ""), "--special: a name must not be empty"),
+    (("--vocab-size", 300, "--out", "t.json", "--special", "<\udcff>"), '--special "<\\ufffd>": not valid UTF-8'),
+    (("--vocab-size", 300, "--out", "t.json", "--special", "EOS"), "--special 'EOS' may also be a word that is learned; put it in brackets, for example '<|EOS|>'"),
+    (("--vocab-size", 300, "--out", "t.json", "--special", "\u0120the"), "may also be a word that is learned"),
+    (("--vocab-size", 300, "--out", "t"), "--out t: as a tokenizer only files are read whose names end in .json and are not vocab.json"),
+    (("--vocab-size", 300, "--out", "vocab.json"), "--out vocab.json: as a tokenizer only files are read"),
     (("--vocab-size", 257, "--out", "t.json", "--special", "<a>", "--special", "<b>"), "--vocab-size 257 is below 258"),
-    (("--vocab-size", 300, "--out", "text.txt"), "text.txt: exists"),
+    (("--vocab-size", 300, "--out", "old.json"), "old.json: exists"),
     (("--vocab-size", 300, "--out", "t.json", "--pattern", "mine"), "unknown split pattern 'mine', there are: gpt2, cl100k, o200k, llama3, qwen"),
 ])
 def test_learning_refuses_before_it_reads(arguments, message, scatterlm, tmp_path):
-    (tmp_path / "text.txt").write_text("text")
+    (tmp_path / "text.txt").write_bytes(b"PAR1")  # which it would refuse later
+    (tmp_path / "old.json").write_text("{}")
     result = scatterlm("tokenizer", "train", "text.txt", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "") and message in result.stderr and len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "t.json").exists()
@@ -299,6 +328,12 @@ def test_a_broken_tokenizer_is_one_line(name, scatterlm, learned, tmp_path):
     assert str(tmp_path / "tokenizer.json") in result.stderr and message in result.stderr
 
 
+def test_messages_name_the_file_that_was_given(scatterlm, learned, tmp_path):
+    (tmp_path / "mine.json").write_text(damaged(learned, BROKEN["type"][0]))
+    result = scatterlm("tokenize", "--tokenizer", tmp_path / "mine.json", input="text")
+    assert result.returncode == 2 and str(tmp_path / "mine.json") in result.stderr and "tokenizer.json" not in result.stderr
+
+
 @pytest.mark.parametrize("name, content, message", [
     ("cl100k_base.tiktoken", "IQ== 0\nIQ== 1\n", "the tokens of rank 0 and 1 are the same"),
     ("cl100k_base.tiktoken", "IQ== 0\n!!! 1\n", ":2: not a token in base64, a space and its rank: '!!! 1'"),
@@ -313,41 +348,6 @@ def test_broken_files_are_one_line(name, content, message, scatterlm, tmp_path):
     result = scatterlm("tokenize", "--tokenizer", tmp_path / name, input="text")
     assert (result.returncode, result.stdout) == (2, "") and len(result.stderr.splitlines()) == 1
     assert message in result.stderr
-
-
-@pytest.mark.parametrize("name, content, message", [
-    ("text.gz", b"not gzip", "damaged: not valid gzip data"),
-    ("text.gz", gzip.compress(b"text" * 1000)[:-9], "damaged: it ends in the middle of its compressed data"),
-    ("text.zst", b"not zstd", "damaged: not valid Zstandard data"),
-    ("text.parquet", b"PAR1", "Parquet is not supported; make JSON lines of it: python -c"),
-    ("text.jsonl", b'{"text": "a"}\n{"text": 3}\n', "text.jsonl:2: 'text' is not a string"),
-    ("text.jsonl", b'{"text": "a"}\n\n{"body": ""}\n', "text.jsonl:3: 'text' is missing"),
-    ("text.jsonl", b'{"text": "a"}\nx\n', "text.jsonl:2: not valid JSON"),
-])
-def test_text_that_cannot_be_read_leaves_nothing(name, content, message, scatterlm, tmp_path):
-    (tmp_path / name).write_bytes(content)
-    result = scatterlm("data", "prepare", tmp_path / name, "--out", tmp_path / "out")
-    assert (result.returncode, result.stdout) == (2, "") and message in result.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_compressed_text_is_text(scatterlm, tmp_path):
-    text = words_text(200_000).encode()  # more than a block
-    (tmp_path / "a.txt").write_bytes(text)
-    (tmp_path / "b.gz").write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]))
-    (tmp_path / "c.zst").write_bytes(zstandard(text[:700]) + zstandard(text[700:]))
-    for name in ("a.txt", "b.gz", "c.zst"):
-        scatterlm("data", "prepare", tmp_path / name, "--out", tmp_path / f"out_{name}", check=True)
-        assert (tmp_path / "out_a.txt/train.bin").read_bytes() == (tmp_path / f"out_{name}/train.bin").read_bytes()
-    (tmp_path / "d.zst").write_bytes(zstandard(text)[:-5])
-    assert "damaged: it ends in the middle" in scatterlm("data", "prepare", tmp_path / "d.zst", "--out", tmp_path / "out_d").stderr
-
-
-def zstandard(text):
-    """A frame of blocks that are not compressed; Python has no Zstandard before 3.14."""
-    blocks = [text[at:at + 100_000] for at in range(0, len(text), 100_000)]
-    frame = bytes.fromhex("28b52ffd") + b"\xa0" + len(text).to_bytes(4, "little")
-    return frame + b"".join((len(block) << 3 | (block is blocks[-1])).to_bytes(3, "little") + block for block in blocks)
 
 
 def test_a_long_document_whose_pattern_looks_behind(scatterlm, learned, tmp_path):
