@@ -20,8 +20,8 @@ constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0d\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoWhiteSpace =
     R"(\x00-\x08\x0e-\x1f\x21-\x84\x86-\x9f\xa1-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// Oniguruma counts some superscripts and fractions of Latin-1 as well.
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xb2\xb3\xb9\xbc-\xbe)";
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordOutsideOfClasses = R"(\xb2\xb3\xb9\xbc-\xbe)";  // superscripts and fractions of Latin-1
 
 struct NamedPattern {
   std::string_view name, pattern;
@@ -85,6 +85,7 @@ class Translation {
       in_class_ ? add_class(kNoWhiteSpace, false) : add_class(kWhiteSpace, true);
     } else if (letter == 'w') {
       std::string inside(kWord);
+      if (!in_class_) inside += kWordOutsideOfClasses;
       for (const char* newer : {"L", "M", "Nd"}) inside += newer_characters(newer);
       add_class(inside, false);
     } else if (letter == 'd' || letter == 'D') {
