@@ -16,11 +16,13 @@ std::string without_slash(const std::string& path) {
 }  // namespace
 
 void require_no_folder(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code error;
   if (path.empty()) fail_user("the name of the new folder is empty");
-  if (path_exists(path) && !(std::filesystem::is_directory(path, error) && std::filesystem::is_empty(path, error))) {
+  if (fs::is_symlink(fs::symlink_status(without_slash(path), error)))
+    fail_user("{}: already there, a symbolic link; remove it, or name another folder", path);
+  if (path_exists(path) && !(fs::is_directory(path, error) && fs::is_empty(path, error)))
     fail_user("{}: already there; remove it, or name another folder", path);
-  }
 }
 
 NewFolder::NewFolder(const std::string& path) : path_(without_slash(path)), temporary_(path_ + ".tmp") {

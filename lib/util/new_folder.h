@@ -7,7 +7,7 @@ namespace scatterlm {
 /// remains.
 class NewFolder {
  public:
-  /// Throws Error if there is something at `path`, other than an empty folder.
+  /// Throws Error if there is something at `path`, other than an empty folder; a symbolic link is refused wherever it leads.
   explicit NewFolder(const std::string& path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
