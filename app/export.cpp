@@ -1,11 +1,11 @@
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 
 #include "app/command_line.h"
 #include "app/commands.h"
 #include "lib/hf/export.h"
 #include "lib/hf/import.h"
+#include "lib/io/json.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/model_tensors.h"
 #include "lib/train/open_checkpoint.h"
@@ -30,12 +30,6 @@ std::optional<at::ScalarType> export_dtype(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-int64_t total_bytes(const std::vector<StreamedTensor>& tensors) {
-  int64_t total = 0;
-  for (const auto& tensor : tensors) total += static_cast<int64_t>(tensor.bytes());
-  return total;
-}
-
 /// Router biases choose experts in a way that no family has; plain files hold them.
 std::vector<hf::ModelTensor> with_router_biases(std::vector<hf::ModelTensor> tensors, const CheckpointReader& reader) {
   for (const auto& [name, logical] : reader.tensors()) {
@@ -44,12 +38,12 @@ std::vector<hf::ModelTensor> with_router_biases(std::vector<hf::ModelTensor> ten
   return tensors;
 }
 
-/// The family that an imported model came from; empty for others.
-std::string origin(const CheckpointReader& reader) {
-  const auto& state = reader.contents().state;
-  return state.is_object() && state.contains("imported_from") && state["imported_from"].is_string()
-             ? state["imported_from"].get<std::string>()
-             : "";
+/// The config.json that a model was once imported with; nothing for others.
+std::optional<nlohmann::json> imported_config(const CheckpointReader& reader) {
+  const auto& files = reader.contents().files;
+  const auto found = files.find(hf::kImportedConfig);
+  if (found == files.end()) return std::nullopt;
+  return parse_json(found->second, reader.path() + "/" + hf::kImportedConfig);
 }
 
 void report(const ExportOptions& options, const std::string& what, size_t tensors, int64_t bytes) {
@@ -67,7 +61,9 @@ void export_plain(const ExportOptions& options, const CheckpointReader& reader, 
 
 void export_hugging_face(const ExportOptions& options, const CheckpointReader& reader, const Config& config) {
   require_no_folder(options.out);
-  const auto& family = hf::choose_family(config, options.family, origin(reader), reader.path());
+  const auto imported = imported_config(reader);
+  const auto origin = imported ? JsonFields{*imported, reader.path() + "/" + hf::kImportedConfig}.text("model_type") : "";
+  const auto& family = hf::choose_family(config, options.family, origin, reader.path());
   // The model as the family has it, and the factors on gates that are multiplied into our experts.
   const auto source = hf::write_config_json(config, family, "float32").dump();
   auto model = model_tensors(hf::read_config_json(source, "config.json").config.model);
@@ -83,20 +79,17 @@ void export_hugging_face(const ExportOptions& options, const CheckpointReader& r
 
   NewFolder folder(options.out);
   Progress progress("exporting", bytes, "bytes");
-  hf::write_weight_files(folder.temporary(), std::move(tensors), static_cast<uint64_t>(options.shard_gb * 1e9),
-                         [&](int64_t done) { progress.update(done); });
+  hf::write_weight_files(folder.temporary(), with_progress(std::move(tensors), [&](int64_t done) { progress.update(done); }),
+                         static_cast<uint64_t>(options.shard_gb * 1e9));
   progress.finish();
-  write_file_atomic(folder.temporary() + "/config.json",
-                    hf::write_config_json(config, family, hf::dtype_name(dtype)).dump(2) + "\n");
-  const auto parent = std::filesystem::path(reader.path()).parent_path().string();
-  for (const auto& from : {reader.path(), parent.empty() ? std::string(".") : parent})
-    hf::copy_travelling(from, folder.temporary());
-  const std::string generation = folder.temporary() + "/generation_config.json";
-  if (!path_exists(generation)) {
-    const nlohmann::ordered_json end =
-        config.data.eot_token < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(config.data.eot_token);
-    write_file_atomic(generation, nlohmann::ordered_json{{"eos_token_id", end}}.dump(2) + "\n");
-  }
+  auto config_json = hf::write_config_json(config, family, hf::dtype_name(dtype));
+  if (imported) hf::keep_imported(*imported, config, config_json);
+  auto files = reader.contents().files;
+  files.erase(hf::kImportedConfig);
+  files["config.json"] = config_json.dump(2) + "\n";
+  const nlohmann::ordered_json generation{{"eos_token_id", config_json["eos_token_id"]}};
+  files.emplace("generation_config.json", generation.dump(2) + "\n");  // unless the model came with one
+  for (const auto& [name, text] : files) write_file_atomic(folder.temporary() + "/" + name, text);
   folder.commit();
   report(options, std::string(family.model_type), count, bytes);
 }

@@ -7,6 +7,7 @@
 #include "lib/hf/import.h"
 #include "lib/tokenizer/tokenizer_files.h"
 #include "lib/train/model_tensors.h"
+#include "lib/train/run_tokenizer.h"
 #include "lib/train/upcycle.h"
 #include "lib/util/error.h"
 #include "lib/util/escape.h"
@@ -23,26 +24,15 @@ struct ImportOptions {
   std::string path, out, upcycle;
 };
 
-/// Tells `progress` the bytes as they pass.
-void count_bytes(std::vector<StreamedTensor>& tensors, Progress& progress, int64_t& done) {
-  for (auto& tensor : tensors) {
-    tensor.write = [&, write = tensor.write](const StreamedTensor::Sink& out) {
-      write([&](std::string_view bytes) {
-        out(bytes);
-        progress.update(done += std::ssize(bytes));
-      });
-    };
-  }
-}
-
-/// The model's tokenizer, which travels with it, is the run's, if it is of a kind that this program reads.
-void use_tokenizer(const ImportOptions& options, Config& config) {
-  if (!path_exists(options.path + "/tokenizer.json") && !path_exists(options.path + "/vocab.json")) return;
+/// The tokenizer among the files of the model, if it is of a kind that this program reads; else none, with a warning.
+TokenizerFiles usable_tokenizer(const std::string& folder, const std::map<std::string, std::string>& files) {
+  const auto tokenizer = find_tokenizer(folder, files);
   try {
-    make_tokenizer(options.path);
-    config.data.tokenizer = options.out;
+    make_tokenizer(tokenizer);
+    return tokenizer;
   } catch (const Error& error) {
     log_warning(fmt::format("{}; data.tokenizer stays bytes", error.what()));
+    return {};
   }
 }
 
@@ -59,21 +49,21 @@ void import_model(const ImportOptions& options) {
         escape_control(fmt::format("{}/config.json: nothing is known of {}; if it changes what the model computes, the "
                                    "import computes something else",
                                    options.path, fmt::join(unknown, ", "))));
-  use_tokenizer(options, config);
+  const auto files = hf::travelling_files(options.path);
+  const auto tokenizer = usable_tokenizer(options.path, files);
+  if (!tokenizer.content.empty()) config.data.tokenizer = options.out;
   auto tensors = hf::import_tensors(source, model_tensors(dense.model));
-  if (upcycling) tensors = upcycled_tensors(tensors, config);
-  int64_t total = 0, done = 0;
-  for (const auto& tensor : tensors) total += static_cast<int64_t>(tensor.bytes());
+  if (upcycling) tensors = upcycled_tensors(tensors, config, upcycling->split);
+  const int64_t total = total_bytes(tensors);
 
   NewFolder folder(options.out);
   const std::string yaml = dump_config(config);
   Progress progress("importing", total, "bytes");
-  count_bytes(tensors, progress, done);
-  const nlohmann::json state{{"step", 0}, {"tokens", 0}, {"imported_from", upcycling ? "" : family->model_type}};
-  const auto checkpoint = save_streamed_checkpoint(folder.temporary(), {0, yaml, state}, tensors);
+  save_streamed_checkpoint(folder.temporary(), {0, yaml, {{"step", 0}, {"tokens", 0}}, files},
+                           with_progress(tensors, [&](int64_t done) { progress.update(done); }));
   progress.finish();
   write_file_atomic(folder.temporary() + "/config.yaml", yaml);
-  for (const auto& to : {folder.temporary(), checkpoint}) hf::copy_travelling(options.path, to);
+  write_tokenizer(tokenizer, folder.temporary());
   folder.commit();
   std::cout << yaml;
   std::cout << fmt::format("# {} tensors, {}: {} -> {}\n", tensors.size(), format_bytes(static_cast<double>(total)),
@@ -89,8 +79,10 @@ void add_import(CLI::App& app, int&) {
   auto options = std::make_shared<ImportOptions>();
   command->add_option("path", options->path, "Folder with config.json and safetensors files")->required();
   command->add_option("--out", options->out, "New run folder, with a checkpoint of step 0 and config.yaml")->required();
-  command->add_option("--upcycle", options->upcycle,
-                      "experts=E,top_k=K: start a model with experts from a dense one; each expert is a copy of its MLP");
+  command->add_option(
+      "--upcycle", options->upcycle,
+      "experts=E,top_k=K: start a model with experts from a dense one; each expert is a copy of its MLP, or with "
+      "split=G as well one of the G parts into which it is cut");
   command->footer("Example:\n  scatterlm import OLMoE-1B-7B-0125 --out runs/olmoe");
   command->callback([options] { import_model(*options); });
 }

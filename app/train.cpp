@@ -85,7 +85,7 @@ ExitCode run_train(const TrainOptions& options) {
   require_memory(config, setup, world);
 
   TrainingState state(config, setup.options(), *comm, loader);
-  state.tokenizer = tokenizer.content;
+  state.files = files_of_run(tokenizer, checkpoint ? &*checkpoint : initial ? &initial->reader : nullptr);
   begin_training(checkpoint, initial, state);
   phase("model", describe_model(config));
   if (initial) phase("weights", initial->reader.path());

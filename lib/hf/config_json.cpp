@@ -66,6 +66,15 @@ const json* find_value(const json& config, const std::string& key) {
   return found == config.end() || found->is_null() ? nullptr : &*found;
 }
 
+/// The token that ends a document: the first where there are several; null without one in the vocabulary.
+json first_end_of_text(const json& config) {
+  const json* token = find_value(config, "eos_token_id");
+  if (token && token->is_array()) token = token->empty() ? nullptr : &token->front();
+  const json* vocabulary = find_value(config, "vocab_size");
+  const bool known = token && token->is_number_unsigned() && vocabulary && vocabulary->is_number() && *token < *vocabulary;
+  return known ? *token : json();
+}
+
 /// Settings out of config.json, each with the place "WHERE: 'key'".
 class SettingsReader {
  public:
@@ -147,11 +156,7 @@ class SettingsReader {
   }
 
   void read_end_of_text() {
-    const json* token = find_value(config_, "eos_token_id");
-    if (token && token->is_array()) token = token->empty() ? nullptr : &token->front();
-    const json* vocabulary = find_value(config_, "vocab_size");
-    if (token && token->is_number_unsigned() && vocabulary && vocabulary->is_number() && *token < *vocabulary)
-      set("data.eot_token", "eos_token_id", *token);
+    if (const json token = first_end_of_text(config_); !token.is_null()) set("data.eot_token", "eos_token_id", token);
   }
 
   void set(const std::string& path, const std::string& key, const json& value) {
@@ -255,6 +260,18 @@ ordered_json write_config_json(const Config& config, const Family& family, std::
   out["torch_dtype"] = dtype;  // transformers 4
   out["use_cache"] = true;
   return out;
+}
+
+void keep_imported(const json& imported, const Config& config, ordered_json& written) {
+  const auto keep = [&](const char* key) {
+    if (imported.contains(key)) written[key] = imported[key];
+  };
+  keep("bos_token_id");
+  keep("pad_token_id");
+  const json end = first_end_of_text(imported);
+  if (end.is_null() ? config.data.eot_token < 0 : end == config.data.eot_token) keep("eos_token_id");
+  const json* length = find_value(imported, "max_position_embeddings");
+  if (length && length->is_number_unsigned() && *length > config.train.sequence_length) keep("max_position_embeddings");
 }
 
 std::vector<std::string> cannot_hold(const Config& config, const Family& family) {

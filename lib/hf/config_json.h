@@ -23,6 +23,11 @@ ConfigJson read_config_json(std::string_view text, const std::string& where);
 /// The model as `family` writes it. What the family cannot hold is lost; check_holds() finds it.
 nlohmann::ordered_json write_config_json(const Config& config, const Family& family, std::string_view dtype);
 
+/// Takes from `imported`, the config.json that the weights once came with, what our configuration does not hold: bos_token_id,
+/// pad_token_id, every eos_token_id if data.eot_token is still the first of them, and max_position_embeddings where `written`
+/// has less.
+void keep_imported(const nlohmann::json& imported, const Config& config, nlohmann::ordered_json& written);
+
 /// Keys of the model whose value the family cannot hold: "model.router.score is sigmoid, would be softmax".
 std::vector<std::string> cannot_hold(const Config& config, const Family& family);
 

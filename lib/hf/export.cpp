@@ -106,26 +106,17 @@ std::vector<StreamedTensor> plain_tensors(const CheckpointReader& reader, const 
 }
 
 std::vector<std::string> write_weight_files(const std::string& folder, std::vector<StreamedTensor> tensors,
-                                            uint64_t shard_bytes, const std::function<void(int64_t)>& progress) {
-  int64_t done = 0;
-  for (auto& tensor : tensors) {
-    tensor.write = [&, write = tensor.write](const StreamedTensor::Sink& out) {
-      write([&](std::string_view bytes) {
-        out(bytes);
-        progress(done += std::ssize(bytes));
-      });
-    };
-  }
+                                            uint64_t shard_bytes) {
+  const int64_t total = total_bytes(tensors);
   const auto files = split(std::move(tensors), shard_bytes);
   std::vector<std::string> names;
-  nlohmann::ordered_json index{{"metadata", {{"total_size", 0}}}, {"weight_map", nlohmann::ordered_json::object()}};
+  nlohmann::ordered_json index{{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::ordered_json::object()}};
   for (size_t i = 0; i < files.size(); i++) {
     names.push_back(files.size() == 1 ? "model.safetensors"
                                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size()));
     stream_safetensors(folder + "/" + names.back(), files[i]);
     for (const auto& tensor : files[i]) index["weight_map"][tensor.name] = names.back();
   }
-  index["metadata"]["total_size"] = done;
   if (files.size() > 1) {
     names.emplace_back("model.safetensors.index.json");
     write_file_atomic(folder + "/" + names.back(), index.dump(2) + "\n");

@@ -1,6 +1,5 @@
 // From a checkpoint of ours to a Hugging Face model.
 #pragma once
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,9 +22,9 @@ std::vector<StreamedTensor> plain_tensors(const CheckpointReader& reader, const 
                                           std::optional<at::ScalarType> dtype);
 
 /// Writes model.safetensors, or shards of at most `shard_bytes` (a larger tensor has one of its own) and their index.
-/// `progress` is told the bytes written so far. Returns the names of the files.
+/// Returns the names of the files.
 std::vector<std::string> write_weight_files(const std::string& folder, std::vector<StreamedTensor> tensors,
-                                            uint64_t shard_bytes, const std::function<void(int64_t)>& progress);
+                                            uint64_t shard_bytes);
 
 /// "float32", "bfloat16" or "float16", as config.json has it.
 std::string dtype_name(at::ScalarType dtype);

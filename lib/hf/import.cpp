@@ -15,6 +15,9 @@ namespace {
 
 constexpr uint64_t kMostConfigBytes = 1 << 20;
 constexpr uint64_t kMostTokenizerBytes = 1 << 30;
+constexpr const char* kTravelling[] = {"tokenizer.json",    "tokenizer_config.json",   "vocab.json",
+                                       "merges.txt",        "special_tokens_map.json", "generation_config.json",
+                                       "added_tokens.json", "chat_template.jinja"};
 constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
 
 ConfigJson read_config(const std::string& folder) {
@@ -103,11 +106,13 @@ std::vector<StreamedTensor> import_tensors(const Source& source, const std::vect
   return tensors;
 }
 
-void copy_travelling(const std::string& from, const std::string& to) {
+std::map<std::string, std::string> travelling_files(const std::string& folder) {
+  std::map<std::string, std::string> files{{kImportedConfig, read_small_file(folder + "/config.json", kMostConfigBytes)}};
   for (const char* name : kTravelling) {
-    const std::string source = from + "/" + name, target = to + "/" + name;
-    if (path_exists(source) && !path_exists(target)) write_file_atomic(target, read_small_file(source, kMostTokenizerBytes));
+    const std::string path = folder + "/" + name;
+    if (path_exists(path)) files.emplace(name, read_small_file(path, kMostTokenizerBytes));
   }
+  return files;
 }
 
 }  // namespace scatterlm::hf

@@ -1,5 +1,6 @@
 // From a Hugging Face model to a checkpoint of ours, tensor by tensor.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,10 +10,8 @@
 
 namespace scatterlm::hf {
 
-/// Files that travel with a model unchanged.
-inline constexpr const char* kTravelling[] = {"tokenizer.json",    "tokenizer_config.json",   "vocab.json",
-                                              "merges.txt",        "special_tokens_map.json", "generation_config.json",
-                                              "added_tokens.json", "chat_template.jinja"};
+/// The name under which the config.json of an imported model travels with its weights: beside config.yaml, which is ours.
+inline constexpr const char* kImportedConfig = "imported_config.json";
 
 /// A Hugging Face model whose configuration is read and whose tensors are all there, each with its place.
 class Source {
@@ -39,7 +38,8 @@ class Source {
 /// The tensors of `model` as they are written, out of the files of `source`.
 std::vector<StreamedTensor> import_tensors(const Source& source, const std::vector<ModelTensor>& model);
 
-/// Copies the files of kTravelling that are in `from` and not in `to`. Throws Error if one cannot be copied.
-void copy_travelling(const std::string& from, const std::string& to);
+/// The files of a Hugging Face model that travel with its weights, by name: those of its tokenizer, the settings of generation,
+/// and config.json as kImportedConfig. Throws Error if one cannot be read.
+std::map<std::string, std::string> travelling_files(const std::string& folder);
 
 }  // namespace scatterlm::hf

@@ -151,11 +151,20 @@ struct CheckpointReader::State {
     }
     contents = {manifest.step, texts["config.yaml"], parse_json(texts["state.json"], path + "/state.json"), {}};
     for (auto& [name, text] : texts)
-      if (name != "config.yaml" && name != "state.json") contents.tokenizer.emplace(name, std::move(text));
+      if (name != "config.yaml" && name != "state.json") contents.files.emplace(name, std::move(text));
     for (const auto& [name, tensor] : manifest.tensors) {
       for (const auto& slice : tensor.slices) check_slice(name, tensor, slice);
       tensors.emplace(name, Logical{tensor.shape, tensor.dtype});
     }
+  }
+
+  /// Throws Error unless the tensor is there and has elements begin..end-1.
+  const Manifest::Tensor& tensor(const std::string& name, int64_t begin, int64_t end) const {
+    const auto found = manifest.tensors.find(name);
+    if (found == manifest.tensors.end()) fail_user("{}: no tensor is named {}", path, quote(name));
+    if (begin < 0 || end < begin || end > found->second.numel())
+      fail("{}: tensor {} has {} elements, asked for {} to {}", path, quote(name), found->second.numel(), begin, end);
+    return found->second;
   }
 
   /// The file has what the manifest says.
@@ -182,20 +191,24 @@ const CheckpointContents& CheckpointReader::contents() const { return state_->co
 uint64_t CheckpointReader::verified_bytes() const { return state_->verified_bytes; }
 const std::map<std::string, CheckpointReader::Logical>& CheckpointReader::tensors() const { return state_->tensors; }
 
-at::Tensor CheckpointReader::read(const std::string& name, int64_t begin, int64_t end) const {
-  const auto found = state_->manifest.tensors.find(name);
-  if (found == state_->manifest.tensors.end()) fail_user("{}: no tensor is named {}", path(), quote(name));
-  const Manifest::Tensor& tensor = found->second;
-  if (begin < 0 || end < begin || end > tensor.numel()) {
-    fail("{}: tensor {} has {} elements, asked for {} to {}", path(), quote(name), tensor.numel(), begin, end);
+void CheckpointReader::read_into(const std::string& name, int64_t begin, at::Tensor out) const {
+  const int64_t end = begin + out.numel();
+  const Manifest::Tensor& tensor = state_->tensor(name, begin, end);
+  if (!out.is_cpu() || !out.is_contiguous() || out.scalar_type() != tensor.dtype) {
+    out.copy_(read(name, begin, end));
+    return;
   }
-  at::Tensor out = at::empty({end - begin}, tensor.dtype);
   for (const auto& slice : tensor.slices) {
     const int64_t from = std::max(begin, slice.begin), to = std::min(end, slice.end);
     if (from >= to) continue;
     auto* place = static_cast<std::byte*>(out.mutable_data_ptr()) + (from - begin) * static_cast<int64_t>(out.element_size());
     state_->files.at(slice.file).copy_elements(slice_key(name, tensor, slice), from - slice.begin, to - slice.begin, place);
   }
+}
+
+at::Tensor CheckpointReader::read(const std::string& name, int64_t begin, int64_t end) const {
+  auto out = at::empty({end - begin}, state_->tensor(name, begin, end).dtype);
+  read_into(name, begin, out);
   return out;
 }
 

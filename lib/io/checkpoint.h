@@ -28,8 +28,9 @@ struct TensorSlice {
 struct CheckpointContents {
   int64_t step = 0;
   std::string config_yaml;
-  nlohmann::json state;                          ///< step, tokens, data position, RNG, ...
-  std::map<std::string, std::string> tokenizer;  ///< its files by name; a reader gives every file that is none of the others
+  nlohmann::json state;  ///< step, tokens, data position, RNG, ...
+  /// What travels with the weights, by file name: the tokenizer, and what else an imported model came with.
+  std::map<std::string, std::string> files;
 };
 
 /// What a save or retention needs to know about ranks; one rank: rank 0, world 1, barrier does nothing.
@@ -99,6 +100,8 @@ class CheckpointReader {
   /// Elements begin..end-1 of a logical tensor, flat, on the CPU, assembled from whatever ranks wrote them.
   at::Tensor read(const std::string& name, int64_t begin, int64_t end) const;
   at::Tensor read(const std::string& name) const;  ///< whole, in its shape
+  /// Elements from `begin` on into `out`, flat, of any dtype and device.
+  void read_into(const std::string& name, int64_t begin, at::Tensor out) const;
 
  private:
   struct State;

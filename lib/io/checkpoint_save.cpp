@@ -106,7 +106,7 @@ void commit(const UnfinishedFolder& folder, const std::string& path, const Check
   };
   add("config.yaml", contents.config_yaml);
   add("state.json", contents.state.dump(1) + "\n");
-  for (const auto& [name, text] : contents.tokenizer) add(name, text);
+  for (const auto& [name, text] : contents.files) add(name, text);
   write_manifest(folder.path, manifest);
   rename_folder(folder.path, path);
   fsync_dir(fs::path(path).parent_path());

@@ -198,6 +198,27 @@ uint64_t StreamedTensor::bytes() const {
   return static_cast<uint64_t>(*numel) * at::elementSize(dtype);
 }
 
+int64_t total_bytes(const std::vector<StreamedTensor>& tensors) {
+  int64_t total = 0;
+  for (const auto& tensor : tensors) total += static_cast<int64_t>(tensor.bytes());
+  return total;
+}
+
+std::vector<StreamedTensor> with_progress(std::vector<StreamedTensor> tensors, std::function<void(int64_t)> progress) {
+  const auto count = [progress = std::move(progress), done = std::make_shared<int64_t>(0)](std::string_view bytes) {
+    progress(*done += std::ssize(bytes));
+  };
+  for (auto& tensor : tensors) {
+    tensor.write = [count, write = std::move(tensor.write)](const StreamedTensor::Sink& out) {
+      write([&](std::string_view bytes) {
+        out(bytes);
+        count(bytes);
+      });
+    };
+  }
+  return tensors;
+}
+
 FileDigest stream_safetensors(const std::string& path, const std::vector<StreamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata) {
   std::vector<const StreamedTensor*> ordered;

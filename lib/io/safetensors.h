@@ -41,6 +41,12 @@ struct StreamedTensor {
   uint64_t bytes() const;
 };
 
+/// Bytes of all tensors together.
+int64_t total_bytes(const std::vector<StreamedTensor>& tensors);
+
+/// The same tensors; while they are written, `progress` is told the bytes of all of them so far.
+std::vector<StreamedTensor> with_progress(std::vector<StreamedTensor> tensors, std::function<void(int64_t)> progress);
+
 /// The same file, of tensors that need not be in memory.
 FileDigest stream_safetensors(const std::string& path, const std::vector<StreamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata = {});

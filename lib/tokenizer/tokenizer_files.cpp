@@ -23,14 +23,12 @@ constexpr const char* kVocabulary = "vocab.json";
 constexpr const char* kMergeList = "merges.txt";
 constexpr const char* kExpected = "tokenizer.json, vocab.json and merges.txt, or one .tiktoken file";
 
-std::vector<std::string> names_of_files(const fs::path& folder) {
+std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (entry->path().extension() == ".tiktoken" || name == kJson || name == kVocabulary || name == kMergeList)
-      names.push_back(name);
+    names.push_back(entry->path().filename().string());
   }
   if (error) fail_file(folder.string(), "open", error.value());
   std::sort(names.begin(), names.end());
@@ -41,16 +39,14 @@ bool has_name(const std::vector<std::string>& names, const char* name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Which files of a folder are its tokenizer.
-std::vector<std::string> choose_files(const std::string& folder) {
-  const auto names = names_of_files(folder);
+/// Which files of a folder are its tokenizer; none if there is none.
+std::vector<std::string> choose_files(const std::string& folder, const std::vector<std::string>& names) {
   if (has_name(names, kJson)) return {kJson};
   if (has_name(names, kVocabulary) && has_name(names, kMergeList)) return {kMergeList, kVocabulary};
   std::vector<std::string> tiktoken;
   for (const std::string& name : names)
     if (name.ends_with(".tiktoken")) tiktoken.push_back(name);
   if (tiktoken.size() > 1) fail_user("{}: holds several .tiktoken files; name one", folder);
-  if (tiktoken.empty()) fail_user("{}: holds no tokenizer: {}", folder, kExpected);
   return tiktoken;
 }
 
@@ -81,6 +77,14 @@ bool names_tokenizer_json(const std::string& path) {
   return file.ends_with(".json") && file != kVocabulary;
 }
 
+TokenizerFiles find_tokenizer(const std::string& folder, const std::map<std::string, std::string>& files) {
+  std::vector<std::string> names;
+  for (const auto& file : files) names.push_back(file.first);
+  TokenizerFiles tokenizer{.folder = folder, .content = {}};
+  for (const std::string& name : choose_files(folder, names)) tokenizer.content[name] = files.at(name);
+  return tokenizer;
+}
+
 TokenizerFiles read_tokenizer_files(const std::string& name) {
   if (name == "bytes") return {};
   const fs::path path(name);
@@ -92,7 +96,8 @@ TokenizerFiles read_tokenizer_files(const std::string& name) {
   std::vector<std::string> names;
   if (fs::is_directory(status)) {
     files.folder = name;
-    names = choose_files(name);
+    names = choose_files(name, names_in(name));
+    if (names.empty()) fail_user("{}: holds no tokenizer: {}", name, kExpected);
   } else {
     const std::string file = path.filename().string();
     files.folder = path.has_parent_path() ? path.parent_path().string() : ".";

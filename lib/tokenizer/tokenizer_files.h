@@ -18,6 +18,9 @@ struct TokenizerFiles {
   std::string hash() const;
 };
 
+/// The tokenizer among other files of `folder`, by the same rules as in a folder on disk; none if there is none.
+TokenizerFiles find_tokenizer(const std::string& folder, const std::map<std::string, std::string>& files);
+
 /// `name`: "bytes", one of these files, or a folder that holds them. Throws Error if it is none of them.
 TokenizerFiles read_tokenizer_files(const std::string& name);
 

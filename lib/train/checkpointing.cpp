@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lib/config/check.h"
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
 #include "lib/train/data_files.h"
@@ -128,7 +129,7 @@ void load_router_biases(const CheckpointReader& reader, nn::Model& model) {
 
 TrainingSnapshot training_snapshot(const TrainingState& state) {
   check_finite(state);
-  return {{state.steps, dump_config(state.config), state.counters(), state.tokenizer}, training_slices(state)};
+  return {{state.steps, dump_config(state.config), state.counters(), state.files}, training_slices(state)};
 }
 
 std::string write_snapshot(const std::string& run_dir, const CheckpointConfig& config, const TrainingSnapshot& snapshot,
@@ -156,7 +157,7 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
         fail_user("{}: has no optimiser state '{}', which optim.name: {} needs; set optim.name back to that of the checkpoint",
                   reader.path(), name, enum_name(state.config.optim.name));
       }
-      values.copy_(reader.read(name, first, first + values.numel()));
+      reader.read_into(name, first, values);
     });
   }
   load_router_biases(reader, state.model);
@@ -164,6 +165,26 @@ void resume_training(const CheckpointReader& reader, TrainingState& state) {
   state.optimizer->publish();
   state.load_counters(reader.contents().state, reader.contents().step, reader.path() + "/state.json");
 }
+
+namespace {
+
+/// Keys that change no tensor's shape, but what is computed with the weights.
+void warn_of_other_model(const CheckpointReader& reader, const ModelConfig& model) {
+  const Config before = checkpoint_config(reader);
+  Config now = before;
+  now.model = model;
+  const auto ignored = ignored_keys(now);
+  std::vector<std::string> changed;
+  for (const auto& [key, first, second, on_resume] : differences(before, now)) {
+    const bool unused = std::ranges::any_of(ignored, [&, &key = key](const Ignored& other) { return other.covers(key); });
+    if (on_resume == OnResume::kRefuse && !unused) changed.push_back(fmt::format("{} was {}, is {}", key, first, second));
+  }
+  if (!changed.empty())
+    log_warning(fmt::format("{}: its weights were trained in a model that computes something else: {}", reader.path(),
+                            fmt::join(changed, "; ")));
+}
+
+}  // namespace
 
 void check_initial_weights(const InitialWeights& initial, const nn::Model& model) {
   const auto& [reader, allow] = initial;
@@ -194,6 +215,7 @@ void check_initial_weights(const InitialWeights& initial, const nn::Model& model
     if (!is_state(name) && !known.count(name) && !allowed(name))
       fail_user("{}: this model has no tensor '{}'; --init-allow '{}' leaves it out", reader.path(), name, name);
   }
+  warn_of_other_model(reader, model.config());
 }
 
 void begin_training(const std::optional<CheckpointReader>& checkpoint, const std::optional<InitialWeights>& initial,
@@ -209,7 +231,7 @@ void begin_training(const std::optional<CheckpointReader>& checkpoint, const std
   std::optional<StorageScope> storage(state.comm);
   for (const auto& shard : state.optimizer->shards()) {
     for_each_piece(shard, shard.elements, [&](const std::string& name, const Param&, int64_t first, const at::Tensor& values) {
-      if (!is_state(name) && reader.tensors().count(name)) values.copy_(reader.read(name, first, first + values.numel()));
+      if (!is_state(name) && reader.tensors().count(name)) reader.read_into(name, first, values);
     });
   }
   for (auto* router : state.model.routers()) {
@@ -231,7 +253,7 @@ void load_weights(const CheckpointReader& reader, nn::Model& model) {
   check_same_tensors(reader, model);
   for (const auto& unit : model.units()) {
     for (const auto& p : unit->params()) {
-      unit->flat_params().narrow(0, p.offset, p.numel).copy_(reader.read(p.name, 0, p.numel));
+      reader.read_into(p.name, 0, unit->flat_params().narrow(0, p.offset, p.numel));
     }
   }
   load_router_biases(reader, model);

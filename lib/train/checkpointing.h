@@ -38,7 +38,8 @@ struct InitialWeights {
   std::vector<std::string> allow;
 };
 
-/// Throws Error naming the first tensor that is missing, left over or of another shape, unless a pattern allows it.
+/// Throws Error naming the first tensor that is missing, left over or of another shape, unless a pattern allows it. Warns of
+/// the keys with which the model computes something else than the one whose weights it takes.
 void check_initial_weights(const InitialWeights& initial, const nn::Model& model);
 
 /// Where every run starts: at the checkpoint, at given weights, or untrained.

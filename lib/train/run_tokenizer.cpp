@@ -1,5 +1,8 @@
 #include "lib/train/run_tokenizer.h"
 
+#include <fmt/ranges.h>
+
+#include "lib/train/checkpointing.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 #include "lib/util/log/log.h"
@@ -33,6 +36,28 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
         "'data.eot_token: {}' is not the end of text of 'data.tokenizer: {}', which is {}: nothing may end a document", eot,
         name, *made->eot()));
   return tokenizer;
+}
+
+TokenizerFiles checkpoint_tokenizer(const CheckpointReader& checkpoint) {
+  if (checkpoint_config(checkpoint).data.tokenizer == "bytes") return {};
+  return find_tokenizer(checkpoint.path(), checkpoint.contents().files);
+}
+
+std::map<std::string, std::string> files_of_run(const TokenizerFiles& tokenizer, const CheckpointReader* start) {
+  auto files = tokenizer.content;
+  if (!start) return files;
+  const auto& travelling = start->contents().files;
+  if (checkpoint_tokenizer(*start).hash() == tokenizer.hash()) {
+    files.insert(travelling.begin(), travelling.end());
+    return files;
+  }
+  std::vector<std::string> left;
+  for (const auto& [name, text] : travelling)
+    if (!files.contains(name)) left.push_back(name);
+  if (!left.empty())
+    log_warning(fmt::format("{}: came with another tokenizer than data.tokenizer; this run's checkpoints do not hold its {}",
+                            start->path(), fmt::join(left, ", ")));
+  return files;
 }
 
 void write_tokenizer(const TokenizerFiles& tokenizer, const std::string& folder) {

@@ -1,10 +1,12 @@
 // The tokenizer of a run: that its data was made with it, and what travels with the run.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
 #include "lib/config/config.h"
 #include "lib/data/fingerprint.h"
+#include "lib/io/checkpoint.h"
 #include "lib/tokenizer/tokenizer_files.h"
 
 namespace scatterlm {
@@ -15,6 +17,13 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
 
 /// Throws Error naming the first file that says it was made with another tokenizer.
 void check_tokenizer(const TokenizerFiles& tokenizer, const std::string& name, const std::vector<FileFingerprint>& files);
+
+/// The tokenizer of the run that saved a checkpoint: none if its data.tokenizer is bytes.
+TokenizerFiles checkpoint_tokenizer(const CheckpointReader& checkpoint);
+
+/// What the checkpoints of a run hold beside weights and state: its tokenizer, and all that travels with the checkpoint that it
+/// starts from, if any. What came with another tokenizer stays behind, with a warning.
+std::map<std::string, std::string> files_of_run(const TokenizerFiles& tokenizer, const CheckpointReader* start);
 
 /// Copies into the folder of a run, from which they can be read again.
 void write_tokenizer(const TokenizerFiles& tokenizer, const std::string& folder);

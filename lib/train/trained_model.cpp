@@ -6,6 +6,7 @@
 
 #include "lib/train/checkpointing.h"
 #include "lib/train/open_checkpoint.h"
+#include "lib/train/run_tokenizer.h"
 
 namespace scatterlm {
 
@@ -19,7 +20,7 @@ TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> 
   auto model = std::make_unique<nn::Model>(config.model, numerics.options());
   allocate(model->units(), *make_single_comm());
   load_weights(reader, *model);
-  return {reader.path(), std::move(config), numerics, std::move(model), {reader.path(), reader.contents().tokenizer}};
+  return {reader.path(), std::move(config), numerics, std::move(model), checkpoint_tokenizer(reader)};
 }
 
 }  // namespace scatterlm

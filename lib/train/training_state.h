@@ -29,8 +29,8 @@ struct TrainingState {
   std::unique_ptr<Optimizer> optimizer;
   GradientReducer gradients;
   SkippedSteps skipped;
-  std::map<std::string, std::string> tokenizer;  ///< files that checkpoints hold a copy of, by name
-  int64_t steps = 0;                             ///< optimiser steps made, the skipped ones too
+  std::map<std::string, std::string> files;  ///< that checkpoints hold a copy of, by name: files_of_run()
+  int64_t steps = 0;                         ///< optimiser steps made, the skipped ones too
 
   int64_t total_steps() const;                                                 ///< of the whole run
   int64_t tokens() const { return steps * config.train.global_batch_tokens; }  ///< trained so far

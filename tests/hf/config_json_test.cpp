@@ -91,6 +91,26 @@ TEST_CASE("what the family does not say stands in the messages", "[hf]") {
           std::set<std::string>{"kv_channels", "moe_intermediate_size", "new_trick", "num_experts_per_tok"});
 }
 
+TEST_CASE("an export keeps what its import said and our keys do not hold", "[hf]") {
+  const auto written = [](const nlohmann::json& imported, int64_t eot, int64_t length) {
+    auto config = read(small("llama")).config;
+    config.data.eot_token = eot;
+    config.train.sequence_length = length;
+    auto json = hf::write_config_json(config, hf::find_family("llama", ""), "float32");
+    hf::keep_imported(imported, config, json);
+    return json;
+  };
+  auto imported = small("llama");
+  imported.update({{"bos_token_id", 1}, {"pad_token_id", 2}, {"eos_token_id", {7, 8}}});
+  auto json = written(imported, 7, 32);
+  REQUIRE((json["bos_token_id"] == 1 && json["pad_token_id"] == 2 && json["max_position_embeddings"] == 64));
+  REQUIRE(json["eos_token_id"] == nlohmann::ordered_json{7, 8});
+  json = written(imported, 8, 128);
+  REQUIRE((json["eos_token_id"] == 8 && json["max_position_embeddings"] == 128));
+  json = written(small("llama"), -1, 64);
+  REQUIRE((json["eos_token_id"].is_null() && json["bos_token_id"].is_null()));
+}
+
 TEST_CASE("layers with and without experts", "[hf]") {
   auto json = with(small("qwen3_moe"), "num_hidden_layers", 6);
   REQUIRE(read(json).config.model.layers == "gqa+moe*6");

@@ -41,6 +41,15 @@ TEST_CASE("checkpoint: what was saved comes back") {
   REQUIRE(reader.read("embed.weight", 7, 7).numel() == 0);
   REQUIRE_THROWS_WITH(reader.read("x"), path + ": no tensor is named \"x\"");
   REQUIRE_THROWS_WITH(reader.read("norm.weight", 3, 6), path + ": tensor \"norm.weight\" has 5 elements, asked for 3 to 6");
+  auto same = at::zeros({4}), wide = at::zeros({3}), columns = at::zeros({2, 2});
+  reader.read_into("embed.weight", 5, same);
+  REQUIRE(at::equal(same, kEmbed.flatten().slice(0, 5, 9)));
+  reader.read_into("norm.weight", 2, wide);  // of another dtype
+  REQUIRE(at::equal(wide, kScale.slice(0, 2, 5).to(at::kFloat)));
+  reader.read_into("embed.weight", 7, columns.select(1, 0));  // not one after the other in memory
+  REQUIRE(at::equal(columns.select(1, 0), kEmbed.flatten().slice(0, 7, 9)));
+  REQUIRE(columns.select(1, 1).count_nonzero().item<int>() == 0);
+  REQUIRE_THROWS_WITH(reader.read_into("norm.weight", 3, wide), ContainsSubstring("has 5 elements, asked for 3 to 6"));
   REQUIRE(!verify_checkpoint(path));
   // A whole tensor is there under its name for other programs.
   REQUIRE(at::equal(SafetensorsFile(path + "/rank_00000.safetensors").tensor("embed.weight"), kEmbed));

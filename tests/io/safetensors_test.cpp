@@ -99,6 +99,22 @@ TEST_CASE("safetensors: no tensors at all") {
   REQUIRE(SafetensorsFile(file.path).metadata().empty());
 }
 
+TEST_CASE("safetensors: progress of several files is told in bytes of all of them") {
+  const auto tensor = [](const std::string& name, int64_t size) {
+    const auto write = [=](const StreamedTensor::Sink& out) {
+      for (int64_t i = 0; i < size; ++i) out("abcd");
+    };
+    return StreamedTensor{name, at::kInt, {size}, write};
+  };
+  std::vector<int64_t> told;
+  const auto tensors = with_progress({tensor("a", 2), tensor("b", 1)}, [&](int64_t done) { told.push_back(done); });
+  REQUIRE(total_bytes(tensors) == 12);
+  std::string text;
+  for (const auto& one : tensors) one.write([&](std::string_view bytes) { text += bytes; });
+  REQUIRE(text == "abcdabcdabcd");
+  REQUIRE(told == std::vector<int64_t>{4, 8, 12});
+}
+
 TEST_CASE("safetensors: legal files of other writers") {
   const TemporaryFile file;
   SECTION("data that is not aligned, unknown fields, spaces") {

@@ -99,6 +99,21 @@ TEST_CASE("router: ties go to the lower index", "[router]") {
   REQUIRE(out.counts_E.sum().item<int>() == 6);
 }
 
+TEST_CASE("router: experts of equal rows are taken in whole groups, those of equal groups in order", "[router]") {
+  const int64_t groups = 16, split = GENERATE(2, 4, 11), top_groups = 3;
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto rows = test::randn({groups, 36}, 1).repeat_interleave(split, 0).to(dtype);
+  auto x = test::randn({500, 36}, 2).to(dtype);
+  x[7].zero_();
+  const auto out = ops::router(x, rows, {}, {.num_experts_per_tok = top_groups * split});
+  const auto ids = out.ids_TK.view({-1, top_groups, split});
+  const auto group = at::floor_divide(ids, split);
+  REQUIRE(at::equal(group, group.select(2, 0).unsqueeze(2).expand_as(group)));
+  REQUIRE(at::equal(std::get<0>((ids % split).sort(2)), at::arange(split, ids.options()).expand_as(ids)));
+  REQUIRE(at::equal(ids[7].flatten(), at::arange(top_groups * split, ids.options())));
+  REQUIRE(at::allclose(out.gates_TK.view_as(ids).sum(2), split * out.gates_TK.view_as(ids).select(2, 0)));
+}
+
 TEST_CASE("router: huge logits give finite gates and exact limits", "[router]") {
   const auto out = route_logits(tensor({{3e4, -3e4, 0}, {1e-30, 3e4, 3e4}}), {.num_experts_per_tok = 2});
   REQUIRE(at::equal(out.gates_TK, tensor({{1, 0}, {0.5, 0.5}})));
