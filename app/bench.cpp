@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -17,32 +15,18 @@ namespace scatterlm {
 namespace {
 
 struct BenchOptions {
-  std::string name, shapes, family, json, dump;
+  std::string shapes, family, json, dump;
   std::string routing = "random";
   int64_t iterations = 0;
 };
 
 /// What another person types for the same figures.
-std::string command_of(const BenchOptions& options) {
-  auto command = fmt::format("scatterlm bench {} --shapes '{}'", options.name, options.shapes);
+std::string command_of(const bench::Bench& bench, const BenchOptions& options) {
+  auto command = fmt::format("scatterlm bench {} --shapes '{}'", bench.name, options.shapes);
   if (options.routing != "random") command += " --routing " + options.routing;
   if (!options.family.empty()) command += " --family " + options.family;
   if (options.iterations > 0) command += fmt::format(" --iterations {}", options.iterations);
   return command;
-}
-
-std::vector<std::string> bench_names() {
-  std::vector<std::string> names;
-  for (const auto& bench : bench::all_benches()) names.push_back(bench.name);
-  return names;
-}
-
-/// "moe_mlp: forward and backward of the experts, then each kernel; ..."
-std::string help_of_names() {
-  std::vector<std::string> parts;
-  for (const auto& bench : bench::all_benches())
-    parts.push_back(fmt::format("{}{}: {}", bench.name, bench.dumps ? " (has --dump)" : "", bench.help));
-  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 void make_folder(const std::string& path) {
@@ -57,14 +41,10 @@ std::string describe(const bench::Machine& machine) {
                      machine.ceilings->gemm_tflops, machine.ceilings->copy_tbps);
 }
 
-void run_bench(const BenchOptions& options) {
-  const auto& bench = *std::ranges::find(bench::all_benches(), options.name, &bench::Bench::name);  // CLI11 knows them all
+void run_bench(const bench::Bench& bench, const BenchOptions& options) {
   const auto measurements = bench.parse(options.shapes);
   const auto routing = bench::parse_routing(options.routing);
   const auto sources = source_hash(SourceSet::kKernels);
-  if (!options.dump.empty() && !bench.dumps)
-    fail_user("--dump: {} has nothing to dump; see scatterlm bench --help", bench.name);
-  if (!options.family.empty() && !bench.has_families) fail_user("--family: {} has one kernel for all GPUs", bench.name);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
   if (!options.dump.empty()) make_folder(options.dump);
 
@@ -79,17 +59,14 @@ void run_bench(const BenchOptions& options) {
     rows.insert(rows.end(), measured.rows.begin(), measured.rows.end());
   }
   if (!options.json.empty())
-    write_file_atomic(options.json,
-                      bench::evidence(bench.name, machine, command_of(options), sources, std::move(rows)).dump(1) + "\n");
+    write_file_atomic(
+        options.json,
+        bench::evidence(bench.name, machine, command_of(bench, options), sources, std::move(rows)).dump(1) + "\n");
 }
 
-}  // namespace
-
-void add_bench(CLI::App& app, int&) {
-  auto* command =
-      app.add_subcommand("bench", "Check and time ops with experts and their kernels on the GPU, or on the CPU without one");
+void add_shapes_bench(CLI::App& parent, const bench::Bench& bench) {
+  auto* command = parent.add_subcommand(bench.name, bench.help);
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("name", options->name, help_of_names())->required()->check(CLI::IsMember(bench_names()));
   command
       ->add_option(
           "--shapes", options->shapes,
@@ -102,20 +79,34 @@ void add_bench(CLI::App& app, int&) {
       ->add_option("--routing", options->routing,
                    "How tokens choose experts: random, balanced, skewed, or one (all tokens choose the same)")
       ->capture_default_str();
-  command
-      ->add_option(
-          "--family", options->family,
-          "Kernels of the grouped GEMMs: hopper, or portable (mma.sync), which every GPU from compute capability 8.0 on "
-          "runs; default: those for this GPU")
-      ->check(CLI::IsMember({"hopper", "portable"}));
+  if (bench.has_families) {
+    command
+        ->add_option(
+            "--family", options->family,
+            "Kernels of the grouped GEMMs: hopper, or portable (mma.sync), which every GPU from compute capability 8.0 on "
+            "runs; default: those for this GPU")
+        ->check(CLI::IsMember({"hopper", "portable"}));
+  }
   command
       ->add_option("--iterations", options->iterations, "Runs of each variant; 0 = as many as fit into 0.3 s, from 10 to 100")
       ->capture_default_str()
       ->check(in_range(0, 1000000));
   command->add_option("--json", options->json, "Write an evidence file");
-  command->add_option("--dump", options->dump, "Write inputs, outputs and gradients to this folder, as safetensors");
+  if (bench.dumps)
+    command->add_option("--dump", options->dump, "Write inputs, outputs and gradients to this folder, as safetensors");
+  command->footer(fmt::format("Example:\n  scatterlm bench {} --shapes published --routing skewed", bench.name));
+  command->callback([&bench, options] { run_bench(bench, *options); });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int&) {
+  auto* command = app.add_subcommand(
+      "bench", "Check and time ops with experts and their kernels, or decoding, on the GPU, or on the CPU without one");
+  command->require_subcommand(1);
+  for (const auto& bench : bench::all_benches()) add_shapes_bench(*command, bench);
+  add_bench_decode(*command);
   command->footer("Example:\n  scatterlm bench moe_mlp --shapes '7B-fine;4096,1024,512,32,4' --routing skewed");
-  command->callback([options] { run_bench(*options); });
 }
 
 }  // namespace scatterlm

@@ -23,6 +23,8 @@ void add_export(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 void add_config(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+/// `scatterlm bench decode`.
+void add_bench_decode(CLI::App& bench);
 void add_compare(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);

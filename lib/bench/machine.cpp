@@ -64,6 +64,14 @@ Machine find_machine(const std::string& family) {
           .ceilings = measure_ceilings(device)};
 }
 
+double measure_copy_tbps(at::Device device) {
+  constexpr int64_t kBytes = 256 << 20;
+  const auto from = at::zeros({kBytes}, at::TensorOptions(device).dtype(at::kByte));
+  auto to = at::empty_like(from);
+  const auto times = time_interleaved({{[&] { to.copy_(from); }}}, /*asked_rounds=*/0, device);
+  return gbps(2.0 * kBytes, times[0].median) / 1e3;
+}
+
 MemoryUse memory_use(const Forward& forward, at::Device device) {
   constexpr double kMib = 1 << 20;
   const auto allocated = [&] { return at::accelerator::getDeviceStats(device.index()).allocated_bytes[0]; };

@@ -25,6 +25,9 @@ struct Machine {
 /// kernels, and about --family.
 Machine find_machine(const std::string& family);
 
+/// Speed of a copy of 256 MiB, read and written bytes together.
+double measure_copy_tbps(at::Device device);
+
 /// What LibTorch has allocated on a GPU.
 struct MemoryUse {
   double saved_mib = 0;  ///< kept by `forward`, its result included

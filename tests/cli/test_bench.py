@@ -81,11 +81,34 @@ def test_an_evidence_file_names_program_and_command(scatterlm, tmp_path):
     assert [(row["T"], row["kernel"]) for row in content["rows"]] == [(40, "o"), (40, "dx"), (8, "o"), (8, "dx")]
 
 
+def test_decoding(scatterlm, tiny_config, tmp_path):
+    arguments = ["bench", "decode", tiny_config, "--batch", 2, "--prompt", 9, "--tokens", 5, "--iterations", 2]
+    lines = scatterlm(*arguments, check=True).stdout.splitlines()
+    assert lines[0] == "CPU, 1 thread, float32, deterministic" and len(lines) == 4
+    prefill, prefill_speed = map(float, re.fullmatch(r"prefill of 2 x 9 tokens: ([\d.]+) ms, (\d+) tok/s", lines[1]).groups())
+    assert abs(prefill_speed * prefill / 18_000 - 1) < 0.02
+    token, speed = map(float, re.fullmatch(r"decoding of 2 x 5 tokens: ([\d.]+) ms per token, ([\d.]+) tok/s", lines[2]).groups())
+    assert abs(speed * token / 2000 - 1) < 0.05
+    assert re.match(r"weights that a token multiplies: [\d.]+ KiB; reading them once at the speed of a copy, \d+ GB/s, takes", lines[3])
+    out = tmp_path / "decode.json"
+    result = scatterlm(*arguments, "--json", out)
+    if result.returncode == 2:  # the tree was changed before it was built
+        assert "differ from git's index (kernels, lib, app)" in result.stderr and not out.exists()
+        return
+    content = json.loads(out.read_text())
+    row, = content["rows"]
+    assert content["bench"] == "decode" and content["command"].endswith("--batch 2 --prompt 9 --tokens 5 --iterations 2")
+    assert abs(row["read_percent"] - 100 * row["read_ms"] / row["token_ms"]) < 1e-6
+    assert abs(row["read_ms"] - row["weight_mib"] * 2**20 / row["copy_tbps"] / 1e9) < 1e-9
+    for wrong in ("--batch", "--prompt", "--tokens"):
+        assert f"{wrong}: got '0', must be from 1 to" in scatterlm("bench", "decode", tiny_config, wrong, 0).stderr
+
+
 def test_a_family_of_kernels_needs_a_gpu(scatterlm):
     result = scatterlm("bench", "grouped_gemm", "--shapes", SHAPE, "--family", "portable")
     assert result.returncode == 2 and "error: --family portable: the kernels are for GPUs, and there is none\n" in result.stderr
     result = scatterlm("bench", "routing", "--shapes", SHAPE, "--family", "portable")
-    assert result.returncode == 2 and "error: --family: routing has one kernel for all GPUs\n" in result.stderr
+    assert result.returncode == 2 and "error: unexpected argument '--family'; see scatterlm bench routing --help\n" in result.stderr
 
 
 def test_a_file_that_cannot_be_written_is_found_before_measuring(scatterlm, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from conftest import read_metrics
 
 COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "tokenize", "detokenize", "tokenizer",
-            "tokenizer train", "checkpoint", "checkpoint inspect", "checkpoint verify", "config", "config show", "config keys", "bench",
+            "tokenizer train", "checkpoint", "checkpoint inspect", "checkpoint verify", "config", "config show", "config keys", "bench", "bench routing", "bench decode",
             "compare", "import", "export", "doctor", "doctor comm"]
 
 
