@@ -22,10 +22,12 @@ bool check_command(std::vector<char*> argv, LaunchOptions& options) {
   doctor->callback([doctor, &options] {
     if (doctor->get_subcommands().empty())
       fail_user(
-          "scatterlm launch starts train and doctor comm; doctor alone checks a machine, without ranks: scatterlm doctor");
+          "scatterlm launch starts train, eval and doctor comm; doctor alone checks a machine, without ranks: scatterlm doctor");
     options.only_prints = true;
   });
   doctor->get_subcommand("comm")->callback([] {});
+  add_eval(app, unused);
+  app.get_subcommand("eval")->callback([&options] { options.only_prints = true; });
   try {
     app.parse(static_cast<int>(argv.size()), argv.data());
   } catch (const CLI::ParseError& error) {
@@ -44,9 +46,10 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
   std::vector<char*> argv;
   for (auto& word : words) argv.push_back(word.data());
   check_subcommands(app, static_cast<int>(argv.size()), argv.data());
-  if (const auto& command = arguments.front(); command != "train" && command != "doctor") {
-    fail_user("scatterlm launch starts train and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
-              command, command);
+  if (const auto& command = arguments.front(); command != "train" && command != "eval" && command != "doctor") {
+    fail_user(
+        "scatterlm launch starts train, eval and doctor; {} does not share its work among ranks, so run it alone: scatterlm {}",
+        command, command);
   }
   if (!check_command(argv, options)) return kExitDone;
   options.arguments = arguments;
@@ -58,8 +61,8 @@ int launch_command(const CLI::App& app, LaunchOptions options, const std::vector
 }  // namespace
 
 void add_launch(CLI::App& app, int& exit_code) {
-  auto* command =
-      app.add_subcommand("launch", "Start train or doctor as several ranks of this machine, one process per GPU or CPU share");
+  auto* command = app.add_subcommand(
+      "launch", "Start train, eval or doctor as several ranks of this machine, one process per GPU or CPU share");
   auto options = std::make_shared<LaunchOptions>();
   command->add_option("-n,--nproc-per-node", options->ranks, "Number of ranks")->required()->check(in_range(1, 1024));
   command->add_option("--max-restarts", options->max_restarts, "Start all ranks again after a failure, at most this often")

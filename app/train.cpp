@@ -7,9 +7,11 @@
 #include "lib/io/checkpoint.h"
 #include "lib/report/console.h"
 #include "lib/report/report.h"
+#include "lib/tasks/read_task.h"
 #include "lib/train/batch_plan.h"
 #include "lib/train/checkpointing.h"
 #include "lib/train/data_files.h"
+#include "lib/train/evaluate.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/flops.h"
 #include "lib/train/kernel_limits.h"
@@ -59,12 +61,14 @@ ExitCode run_train(const TrainOptions& options) {
   auto files = loader.fingerprint();
   if (validation) std::ranges::copy(validation->fingerprint(), std::back_inserter(files));
   const TokenizerFiles tokenizer = read_run_tokenizer(config, files);
+  EvaluationData evaluation{.validation = validation_reader, .tasks = read_tasks(config.train.eval_tasks, config, tokenizer)};
+  if (validation) evaluation.token_bytes_V = bytes_of_tokens(*make_tokenizer(tokenizer), vocab);
   phase("data", loader.describe());
 
   const auto comm =
       make_comm({world, setup.device, config.parallel.start_timeout_s, config.parallel.timeout_s, config.checkpoint.timeout_s,
                  world.size > 1 ? run_identity(config, options.run_dir, options.resume + " " + options.init_from) +
-                                      data_identity(loader, validation_reader)
+                                      data_identity(loader, validation_reader) + task_identity(evaluation.tasks)
                                 : ""});
   phase("device", describe(setup) + (world.size > 1 ? "; they exchange by " + comm->transport() : ""));
 
@@ -104,7 +108,7 @@ ExitCode run_train(const TrainOptions& options) {
     write_file_atomic(run_dir + "/environment.txt", describe(setup) + "\n");
     write_tokenizer(tokenizer, run_dir);
   }
-  return train(state, {run_dir, stop, validation_reader, report ? &*report : nullptr, lock ? &*lock : nullptr});
+  return train(state, {run_dir, stop, evaluation, report ? &*report : nullptr, lock ? &*lock : nullptr});
 }
 
 }  // namespace

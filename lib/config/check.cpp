@@ -119,6 +119,8 @@ class Checker {
     for (const BlendEntry& entry : data.validation) {
       require(entry.weight == 1, {"data.validation"}, "'data.validation' takes no weights: every token counts once");
     }
+    for (const std::string& task : config_.train.eval_tasks)
+      require(!task.empty(), {"train.eval_tasks"}, "'train.eval_tasks': every entry needs a path that is not empty");
     const int64_t vocab_size = config_.model.vocab_size;
     require(data.eot_token < vocab_size, {"data.eot_token", "model.vocab_size"},
             fmt::format("'data.eot_token: {}' must be below 'model.vocab_size: {}'", data.eot_token, vocab_size));

@@ -3,7 +3,8 @@
 //
 // A visitor has
 //   v.key(name, field, help)                  Field = bool | int64_t | double | std::string | an enum of enums.h
-//   v.key(name, field, help, traits)                  | std::vector<double> | std::vector<BlendEntry>
+//   v.key(name, field, help, traits)                  | std::vector<double> | std::vector<std::string>
+//                                                     | std::vector<BlendEntry>
 //   v.group(name, struct)                     a nested struct
 //   v.group(name, struct, OnResume::kAccept)  the same; what its keys do when a run is resumed, unless they say otherwise
 // with traits = Range{low, high} | OnResume::kWarn | {Range{low, high}, OnResume::kWarn}, see key_traits.h.
@@ -69,6 +70,7 @@ struct TrainConfig {
   int64_t threads = 0;
   int64_t eval_interval = 0;
   int64_t eval_tokens = 0;
+  std::vector<std::string> eval_tasks;
   int64_t max_nonfinite_steps = 10;
   double max_minutes = 0;
 
@@ -92,6 +94,8 @@ struct TrainConfig {
           {Range{0, 1e12}, OnResume::kAccept});
     v.key("eval_tokens", eval_tokens, "tokens of one evaluation, spread evenly over the validation set; 0 = all of it",
           {Range{0, 1e15}, OnResume::kAccept});
+    v.key("eval_tasks", eval_tasks, "files of multiple-choice tasks to evaluate as well: llm.c's format or JSON lines",
+          OnResume::kAccept);
     v.key("max_nonfinite_steps", max_nonfinite_steps,
           "stop after this many steps in a row with a loss or gradient that is not finite", {Range{1, 1e9}, OnResume::kAccept});
     v.key("max_minutes", max_minutes, "save and stop with exit code 75 after this time; 0 = no limit",

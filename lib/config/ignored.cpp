@@ -59,9 +59,10 @@ std::vector<Ignored> ignored_keys(const Config& config) {
   for (const char* key : {"low_freq_factor", "high_freq_factor"}) unless_rope(llama3, key);
   for (const char* key : {"beta_fast", "beta_slow", "attention_factor"}) unless_rope(yarn, key);
 
-  const bool evaluates = !config.data.validation.empty();
-  unless(evaluates, "train.eval_interval", "data.validation", "data.validation is not set");
-  unless(evaluates, "train.eval_tokens", "data.validation", "data.validation is not set");
+  const bool validates = !config.data.validation.empty();
+  unless(validates || !config.train.eval_tasks.empty(), "train.eval_interval", "data.validation",
+         "neither data.validation nor train.eval_tasks is set");
+  unless(validates, "train.eval_tokens", "data.validation", "data.validation is not set");
 
   const OptimConfig& optim = config.optim;
   const std::string schedule = std::string("optim.schedule is ") + enum_name(optim.schedule);

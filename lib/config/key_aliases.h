@@ -70,6 +70,7 @@ constexpr KeyAlias kKeyAliases[] = {
     {"torch_dtype", "dtype"},
     {"eval_every", "eval_interval"},
     {"val_interval", "eval_interval"},
+    {"tasks", "eval_tasks"},
     {"learning_rate", "lr"},
     {"max_lr", "lr"},
     {"min_lr", "min_lr_ratio"},

@@ -116,6 +116,13 @@ void read_value(const Setting& setting, const Range& range, std::vector<double>&
   for (size_t i = 0; i < field.size(); ++i) read_value(element(setting, i), range, field[i]);
 }
 
+void read_value(const Setting& setting, const Range& range, std::vector<std::string>& field) {
+  const bool is_list = setting.value.IsSequence();
+  if (!is_list && !setting.value.IsScalar()) fail_expected(setting, expected(field, range));
+  field.assign(is_list ? setting.value.size() : 1, "");
+  for (size_t i = 0; i < field.size(); ++i) read_value(is_list ? element(setting, i) : setting, range, field[i]);
+}
+
 void read_value(const Setting& setting, const Range& range, std::vector<BlendEntry>& field) {
   field.clear();
   if (setting.value.IsScalar()) {

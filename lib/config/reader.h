@@ -13,6 +13,7 @@ void read_value(const Setting& setting, const Range& range, double& field);
 void read_value(const Setting& setting, const Range& range, std::optional<double>& field);
 void read_value(const Setting& setting, const Range& range, std::string& field);
 void read_value(const Setting& setting, const Range& range, std::vector<double>& field);
+void read_value(const Setting& setting, const Range& range, std::vector<std::string>& field);
 void read_value(const Setting& setting, const Range& range, std::vector<BlendEntry>& field);
 /// Index of the value in `names`.
 int read_choice(const Setting& setting, const char* const* names, size_t count);

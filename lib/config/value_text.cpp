@@ -44,6 +44,7 @@ std::string value_text(const BlendEntry& entry) {
 }
 
 std::string value_text(const std::vector<double>& value) { return list_text(value); }
+std::string value_text(const std::vector<std::string>& value) { return list_text(value); }
 
 std::string value_text(const std::vector<BlendEntry>& value) {
   const bool one_path = value.size() == 1 && value.front().weight == 1;
@@ -58,6 +59,7 @@ std::string expected(const std::string&, const Range&) { return "text"; }
 std::string expected(const std::vector<double>&, const Range& range) {
   return fmt::format("a list of numbers from {} to {}", range.low, range.high);
 }
+std::string expected(const std::vector<std::string>&, const Range&) { return "a path or a list of paths"; }
 std::string expected(const std::vector<BlendEntry>&, const Range&) {
   return "a path, a list of paths, or a list of {path, weight}";
 }

@@ -17,6 +17,7 @@ std::string value_text(double value);  ///< "0.1", "1.0e-05": shortest text that
 std::string value_text(std::optional<double> value);  ///< none is "auto"
 std::string value_text(const std::string& value);
 std::string value_text(const std::vector<double>& value);
+std::string value_text(const std::vector<std::string>& value);
 std::string value_text(const BlendEntry& value);  ///< a bare path where the weight is 1
 std::string value_text(const std::vector<BlendEntry>& value);
 template <class E, class = std::enable_if_t<std::is_enum_v<E>>>
@@ -31,6 +32,7 @@ std::string expected(double, const Range& range);
 std::string expected(std::optional<double>, const Range& range);
 std::string expected(const std::string&, const Range&);
 std::string expected(const std::vector<double>&, const Range& range);
+std::string expected(const std::vector<std::string>&, const Range&);
 std::string expected(const std::vector<BlendEntry>&, const Range&);
 std::string expected_choice(const char* const* names, size_t count);
 template <class E, class = std::enable_if_t<std::is_enum_v<E>>>

@@ -86,8 +86,12 @@ std::string step_line(const StepReport& report, int64_t width) {
 }
 
 std::string validation_line(const StepReport& report) {
-  return fmt::format("validation {} | loss {:.4f} | perplexity {:.2f}", step_of_total(report), *report.val_loss,
-                     std::exp(*report.val_loss));
+  return fmt::format("validation {} | loss {:.4f} | perplexity {:.2f}{}", step_of_total(report), *report.val_loss,
+                     std::exp(*report.val_loss), report.val_bpb ? fmt::format(" | bpb {:.4f}", *report.val_bpb) : "");
+}
+
+std::string task_line(const StepReport& report, const TaskResult& task) {
+  return fmt::format("task {} | {} | acc {:.4f} | acc_norm {:.4f}", step_of_total(report), task.name, task.acc, task.acc_norm);
 }
 
 std::string progress_line(const TrainingProgress& progress, int64_t width) {
@@ -127,9 +131,14 @@ void Console::step(const StepReport& report) {
   const auto columns = terminal_width(fd);
   const std::string line = step_line(report, columns ? *columns - 1 : kNoLimit);
   print(wants_colour(fd) ? dim_separators(line) : line);
-  if (!report.val_loss) return;
-  const std::string validation = validation_line(report);
-  print(wants_colour(fd) ? kBold + validation + kPlain : validation);
+  evaluation(report);
+}
+
+void Console::evaluation(const StepReport& report) {
+  const bool colour = wants_colour(fileno(out_));
+  const auto print_bold = [&](const std::string& line) { print(colour ? kBold + line + kPlain : line); };
+  if (report.val_loss) print_bold(validation_line(report));
+  for (const TaskResult& task : report.tasks) print_bold(task_line(report, task));
 }
 
 void Phases::done(const std::string& phase, const std::string& result) {

@@ -17,8 +17,11 @@ namespace scatterlm {
 /// `width` columns is left out, least important first.
 std::string step_line(const StepReport& report, int64_t width);
 
-/// "validation 100/610 | loss 2.5123 | perplexity 12.3"; needs val_loss.
+/// "validation 100/610 | loss 2.5123 | perplexity 12.3 | bpb 3.6245" in bits per byte, where they are known; needs val_loss.
 std::string validation_line(const StepReport& report);
+
+/// "task 100/610 | hellaswag_val | acc 0.2859 | acc_norm 0.2955"
+std::string task_line(const StepReport& report, const TaskResult& task);
 
 /// How far a run has come between two step lines; rate and time of a step are 0 where no step has been timed yet.
 struct TrainingProgress {
@@ -36,7 +39,8 @@ class Console {
   ~Console();  ///< removes the progress line, so that an error starts on its own
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
-  void step(const StepReport& report);  ///< and the validation line, if there was one
+  void step(const StepReport& report);        ///< and what an evaluation said, if there was one
+  void evaluation(const StepReport& report);  ///< the lines of that alone
   void print(const std::string& line);
   /// On a terminal a last line that the next call rewrites and any other line replaces; nothing in a pipe.
   void progress(const TrainingProgress& progress);

@@ -64,25 +64,33 @@ std::string metrics_line(const StepReport& report) {
   Json routers = Json::array();
   for (const RouterReport& router : report.routers) routers.push_back(router_json(router));
   // nlohmann writes the shortest digits that round-trip, and null for NaN and infinity.
-  return Json{{"step", report.step},
-              {"tokens", report.tokens},
-              {"loss", report.loss},
-              {"aux_loss", report.aux_loss},
-              {"z_loss", report.z_loss},
-              {"grad_norm", report.grad_norm},
-              {"lr", report.lr},
-              {"step_ms", report.step_ms},
-              {"tok_s", report.tok_s},
-              {"mfu", or_null(report.mfu)},
-              {"mem_gib", report.mem_gib},
-              {"alloc_retries", report.alloc_retries},
-              {"load_max_mean", report.load_max_mean},
-              {"val_loss", or_null(report.val_loss)},
-              {"nonfinite_steps", report.nonfinite_steps},
-              {"save_stall_ms", report.save_stall_ms},
-              {"comm", report.comm ? comm_json(*report.comm) : Json(nullptr)},
-              {"routers", std::move(routers)}}
-      .dump();
+  Json line{{"step", report.step},
+            {"tokens", report.tokens},
+            {"loss", report.loss},
+            {"aux_loss", report.aux_loss},
+            {"z_loss", report.z_loss},
+            {"grad_norm", report.grad_norm},
+            {"lr", report.lr},
+            {"step_ms", report.step_ms},
+            {"tok_s", report.tok_s},
+            {"mfu", or_null(report.mfu)},
+            {"mem_gib", report.mem_gib},
+            {"alloc_retries", report.alloc_retries},
+            {"load_max_mean", report.load_max_mean},
+            {"val_loss", or_null(report.val_loss)},
+            {"val_bpb", or_null(report.val_bpb)},
+            {"nonfinite_steps", report.nonfinite_steps},
+            {"save_stall_ms", report.save_stall_ms},
+            {"comm", report.comm ? comm_json(*report.comm) : Json(nullptr)},
+            {"routers", std::move(routers)}};
+  for (const TaskResult& task : report.tasks) {
+    const std::string prefix = "task/" + task.name + "/";
+    line[prefix + "acc"] = task.acc;
+    line[prefix + "acc_stderr"] = task.acc_stderr;
+    line[prefix + "acc_norm"] = task.acc_norm;
+    line[prefix + "acc_norm_stderr"] = task.acc_norm_stderr;
+  }
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);  // names of files need not be UTF-8
 }
 
 MetricsWriter::MetricsWriter(std::string path, int64_t resume_step) : path_(std::move(path)) {

@@ -99,6 +99,11 @@ void Report::write_tensorboard(const StepReport& report) {
   if (report.mfu) scalar("train/mfu", *report.mfu);
   if (report.comm) scalar("train/comm_exposed_ms", report.comm->exposed_ms);
   if (report.val_loss) scalar("validation/loss", *report.val_loss);
+  if (report.val_bpb) scalar("validation/bpb", *report.val_bpb);
+  for (const TaskResult& task : report.tasks) {
+    scalar("task/" + task.name + "/acc", task.acc);
+    scalar("task/" + task.name + "/acc_norm", task.acc_norm);
+  }
   if (!report.routers.empty()) {
     if (report.balanced_by_loss) scalar("train/aux_loss", report.aux_loss);
     scalar("train/z_loss", report.z_loss);
@@ -119,9 +124,7 @@ void Report::trace(const Trace& trace) {
   console_.print(trace_line(trace, summary));
 }
 
-void Report::untrained(double validation_loss, int64_t total_steps) {
-  console_.print(validation_line({.total_steps = total_steps, .val_loss = validation_loss}));
-}
+void Report::untrained(const StepReport& report) { console_.evaluation(report); }
 
 void Report::summary() {
   if (!last_) return console_.print(fmt::format("{} is complete: nothing left to train", run_dir_));

@@ -41,7 +41,7 @@ class Report final : public TrainingObserver {
   void trace(const Trace& trace) override;
 
   /// Where an untrained model stands, on the console.
-  void untrained(double validation_loss, int64_t total_steps) override;
+  void untrained(const StepReport& report) override;
 
   /// Ends the run on the console.
   void summary() override;

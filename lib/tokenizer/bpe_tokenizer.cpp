@@ -12,7 +12,11 @@ bool is_ascii_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <
 
 BpeTokenizer::BpeTokenizer(BpeModel model) : model_(std::move(model)) {
   std::vector<bool> is_added(model_.token_bytes.size(), false);
-  for (const AddedToken& token : model_.added) is_added[token.id] = true;
+  is_special_ = is_added;
+  for (const AddedToken& token : model_.added) {
+    is_added[token.id] = true;
+    is_special_[token.id] = token.special;
+  }
   tokens_.reserve(model_.token_bytes.size());
   for (size_t id = 0; id < model_.token_bytes.size(); ++id) {
     const std::string& bytes = model_.token_bytes[id];
@@ -49,6 +53,10 @@ size_t BpeTokenizer::find_cut(std::string_view text, size_t limit) const {
 
 std::string BpeTokenizer::bytes_of(uint32_t token) const {
   return token < model_.token_bytes.size() ? model_.token_bytes[token] : "";
+}
+
+bool BpeTokenizer::is_special(uint32_t token) const {
+  return token < is_special_.size() && is_special_[token];
 }
 
 std::optional<uint32_t> BpeTokenizer::find_token(std::string_view bytes) const {

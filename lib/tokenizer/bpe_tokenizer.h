@@ -33,6 +33,7 @@ class BpeTokenizer : public Tokenizer {
   std::unique_ptr<TextEncoder> encoder(SpecialTokens special = SpecialTokens::kAsText) const override;
   size_t find_cut(std::string_view text, size_t limit) const override;
   std::string bytes_of(uint32_t token) const override;
+  bool is_special(uint32_t token) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(model_.token_bytes.size()); }
   std::optional<uint32_t> eot() const override { return model_.eot; }
   std::optional<uint32_t> find_token(std::string_view bytes) const override;
@@ -47,6 +48,7 @@ class BpeTokenizer : public Tokenizer {
   BpeModel model_;
   std::unordered_map<std::string_view, uint32_t> tokens_;  ///< by their bytes; views into model_.token_bytes
   std::array<bool, kNumCutKinds> cuts_{};
+  std::vector<bool> is_special_;
 };
 
 }  // namespace scatterlm

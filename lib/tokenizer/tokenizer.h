@@ -41,6 +41,8 @@ class Tokenizer {
   virtual size_t find_cut(std::string_view text, size_t limit) const = 0;
   /// Bytes of one token; the name of a special one; empty for numbers that are no token.
   virtual std::string bytes_of(uint32_t token) const = 0;
+  /// Whether it marks a place, such as the end of a document, and stands for no text.
+  virtual bool is_special(uint32_t token) const = 0;
   /// Tokens are below this.
   virtual int64_t vocab_size() const = 0;
   /// The token that ends a document, if there is one.
@@ -71,6 +73,7 @@ class ByteTokenizer : public Tokenizer {
   std::unique_ptr<TextEncoder> encoder(SpecialTokens special = SpecialTokens::kAsText) const override;
   size_t find_cut(std::string_view, size_t limit) const override { return limit; }
   std::string bytes_of(uint32_t token) const override;
+  bool is_special(uint32_t token) const override { return token == 256; }
   int64_t vocab_size() const override { return 257; }
   std::optional<uint32_t> eot() const override { return 256; }
   std::optional<uint32_t> find_token(std::string_view bytes) const override;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/distributed/comm.h"
+#include "lib/tasks/score_task.h"
 
 namespace scatterlm {
 
@@ -45,9 +46,11 @@ struct StepReport {
   int64_t nonfinite_steps = 0;  ///< skipped so far
   int64_t nonfinite_row = 0;    ///< most of them in a row since the last report
   std::vector<RouterReport> routers;
-  std::optional<double> val_loss;
-  double save_stall_ms = 0;       ///< training stood still for checkpoints since the last report
-  std::optional<CommTimes> comm;  ///< of several ranks: what this one's collectives took, mean per step since the last report
+  std::optional<double> val_loss;  ///< nats per token
+  std::optional<double> val_bpb;   ///< bits per byte of text, where the tokenizer is known
+  std::vector<TaskResult> tasks;   ///< empty where none was evaluated
+  double save_stall_ms = 0;        ///< training stood still for checkpoints since the last report
+  std::optional<CommTimes> comm;   ///< of several ranks: what this one's collectives took, mean per step since the last report
 
   /// For a message on steps that are not finite: the first router whose logits were not, in the step reported; or nothing.
   std::string first_broken_router() const {

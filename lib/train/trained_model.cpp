@@ -10,13 +10,13 @@
 
 namespace scatterlm {
 
-TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads) {
+TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads, const LaunchEnv& world) {
   const auto reader = open_checkpoint(path);
   auto config = checkpoint_config(reader);
   config.train.device = DeviceChoice::kAuto;  // trained on a GPU, evaluated on a laptop
   config.train.threads = threads.value_or(std::min<int64_t>(config.train.threads, at::get_num_threads()));
   config.train.deterministic = Toggle::kAuto;
-  const auto numerics = set_up_execution(config.train);
+  const auto numerics = set_up_execution(config.train, world);
   auto model = std::make_unique<nn::Model>(config.model, numerics.options());
   allocate(model->units(), *make_single_comm());
   load_weights(reader, *model);

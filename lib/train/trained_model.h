@@ -20,8 +20,8 @@ struct TrainedModel {
 };
 
 /// `path` is a run folder or a checkpoint folder. On a CPU it runs with `threads` threads (0 = all cores); by default with
-/// train.threads of its configuration, or all cores if they are fewer. Throws Error (exit code 2) if there is no good
-/// checkpoint.
-TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads = {});
+/// train.threads of its configuration, or all cores if they are fewer. Each rank of `world` loads the whole model. Throws Error
+/// (exit code 2) if there is no good checkpoint.
+TrainedModel load_trained_model(const std::string& path, std::optional<int64_t> threads = {}, const LaunchEnv& world = {});
 
 }  // namespace scatterlm

@@ -62,15 +62,24 @@ class TrainingLoop {
     tell(*run_.observer);
   }
 
-  double validation_loss() {
-    return evaluate(state_.model, *run_.validation, BatchPlan(state_.config.train, state_.comm.world()).per_pass, state_.comm)
-        .loss;
+  void evaluate_model(StepReport& report) {
+    const auto& [validation, token_bytes_V, tasks] = run_.evaluation;
+    const int64_t sequences = BatchPlan(state_.config.train, state_.comm.world()).per_pass;
+    if (validation) {
+      const auto result = evaluate(state_.model, *validation, sequences, state_.comm, token_bytes_V);
+      report.val_loss = result.loss;
+      report.val_bpb = result.bits_per_byte;
+    }
+    const int64_t tokens = sequences * state_.config.train.sequence_length;
+    for (const Task& task : tasks)
+      report.tasks.push_back(score_task(task, choice_log_probs(state_.model, task, tokens, state_.comm)));
   }
 
   void evaluate_untrained() {
-    if (!run_.validation || state_.config.train.eval_interval == 0 || state_.steps > 0) return;
-    const double loss = validation_loss();
-    observe([&](auto& observer) { observer.untrained(loss, state_.total_steps()); });
+    if (run_.evaluation.empty() || state_.config.train.eval_interval == 0 || state_.steps > 0) return;
+    StepReport report{.total_steps = state_.total_steps()};
+    evaluate_model(report);
+    observe([&](auto& observer) { observer.untrained(report); });
   }
 
   void trace() {
@@ -86,7 +95,7 @@ class TrainingLoop {
   Due due_now(bool asked_to_stop, bool last) const {
     const auto& config = state_.config;
     const bool stop = asked_to_stop || last;
-    return {.evaluate = run_.validation && (last || is_due(state_.steps, config.train.eval_interval)),
+    return {.evaluate = !run_.evaluation.empty() && (last || is_due(state_.steps, config.train.eval_interval)),
             .save = stop || is_due(state_.steps, config.checkpoint.save_interval),
             .stop = stop,
             .report = is_due(state_.steps, config.log.interval)};
@@ -98,7 +107,7 @@ class TrainingLoop {
     since_report_ = since_report_ + state_.comm.take_times();
     if (state_.comm.world() > 1) report.comm = since_report_ / static_cast<double>(clock_.steps());
     report.save_stall_ms = writer_.take_stall_ms();
-    if (due.evaluate) report.val_loss = validation_loss();
+    if (due.evaluate) evaluate_model(report);
     observe([&](auto& observer) {
       if (run_.lock) run_.lock->check();
       observer.step(report);

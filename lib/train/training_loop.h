@@ -4,6 +4,7 @@
 #include <string>
 
 #include "lib/data/loader.h"
+#include "lib/tasks/task.h"
 #include "lib/train/run_folder.h"
 #include "lib/train/step_report.h"
 #include "lib/train/stop.h"
@@ -17,8 +18,8 @@ namespace scatterlm {
 class TrainingObserver {
  public:
   virtual ~TrainingObserver() = default;
-  /// Validation loss before the first step, in nats per token.
-  virtual void untrained(double validation_loss, int64_t total_steps) = 0;
+  /// What an evaluation says before the first step; only that is filled in, and total_steps.
+  virtual void untrained(const StepReport& report) = 0;
   /// After every step, before it is known whether anything else is due.
   virtual void progress(int64_t step) = 0;
   virtual void step(StepReport report) = 0;
@@ -27,10 +28,19 @@ class TrainingObserver {
   virtual void summary() = 0;
 };
 
+/// What a run is evaluated on.
+struct EvaluationData {
+  EvalReader* validation = nullptr;  ///< none: no validation loss
+  at::Tensor token_bytes_V{};        ///< of bytes_of_tokens()
+  std::vector<Task> tasks{};
+
+  bool empty() const { return !validation && tasks.empty(); }
+};
+
 struct TrainingRun {
   const std::string& run_dir;  ///< where checkpoints and traces go
   const StopRequest& stop;
-  EvalReader* validation = nullptr;      ///< none: nothing is evaluated
+  const EvaluationData& evaluation;
   TrainingObserver* observer = nullptr;  ///< none: nothing is reported (ranks other than 0)
   const RunLock* lock = nullptr;  ///< of run_dir, held by the rank with the observer; checked before each report and save
 };

@@ -29,8 +29,8 @@ TABLE = [
     ("launch train x.yaml", "--nproc-per-node is required; see scatterlm launch --help"),
     ("launch -n 0 train x.yaml", "--nproc-per-node: got '0', must be from 1 to 1024; see scatterlm launch --help"),
     ("launch -n 2 trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, doctor"),
-    ("launch -n 2 eval runs/a", "scatterlm launch starts train and doctor; eval does not share its work among ranks, so run it alone: scatterlm eval"),
-    ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
+    ("launch -n 2 generate runs/a", "scatterlm launch starts train, eval and doctor; generate does not share its work among ranks, so run it alone: scatterlm generate"),
+    ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train, eval and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
     ("launch -n 4 train nothere.yaml", "nothere.yaml: cannot read: No such file or directory"),
     ("launch -n 2 train tiny.yaml --set checkpoint.lock_timeout_s=1800", "'checkpoint.lock_timeout_s: 1800' must be below 'checkpoint.timeout_s: 1800' with 2 ranks: "
      "the others wait for rank 0, which waits for the run's folder, no longer than the latter"),

@@ -172,8 +172,12 @@ TEST_CASE("bad input: keys without effect", "[config]") {
        "model.router.rounding=null"},
       {kMinimal,
        {"train.eval_interval=10"},
-       "--set train.eval_interval=10: key 'train.eval_interval' has no effect: data.validation is not set; remove it, or add "
-       "--set train.eval_interval=null"},
+       "--set train.eval_interval=10: key 'train.eval_interval' has no effect: neither data.validation nor train.eval_tasks is set; "
+       "remove it, or add --set train.eval_interval=null"},
+      {kMinimal,
+       {"train.eval_tasks=t.bin", "train.eval_interval=10", "train.eval_tokens=10"},
+       "--set train.eval_tokens=10: key 'train.eval_tokens' has no effect: data.validation is not set; remove it, or add --set "
+       "train.eval_tokens=null"},
       {kMinimal,
        {"train.eval_tokens=10"},
        "--set train.eval_tokens=10: key 'train.eval_tokens' has no effect: data.validation is not set; remove it, or add --set "

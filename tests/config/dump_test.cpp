@@ -36,6 +36,9 @@ class RandomOptions {
   void key(const char* name, const std::vector<double>&, const char*, const KeyTraits& traits) {
     add(name, value_text(std::vector<double>{number(traits.range), number(traits.range)}));
   }
+  void key(const char* name, const std::vector<std::string>&, const char*, const KeyTraits& = {}) {
+    add(name, value_text(std::vector<std::string>{text(), text()}));
+  }
   void key(const char* name, const std::vector<BlendEntry>&, const char*, const KeyTraits& = {}) {
     std::vector<BlendEntry> blend;
     for (size_t i = pick(rng_, 3) + 1; i > 0; --i) blend.push_back({text(), flip() ? 1 : number({1e-12, 1e12})});

@@ -102,7 +102,7 @@ model: {tie_word_embeddings: False, moe: {activation: "relu2"}, router: {routed_
 data:
   train: [a.bin, {path: b c.bin, weight: 2.5}]
   validation: v.bin
-train: {steps: 1e3, deterministic: true}
+train: {steps: 1e3, deterministic: true, eval_tasks: [a.jsonl, b c.bin]}
 optim: {betas: [.8, 0.99], lr: 1}
 )",
                                      "x.yaml");
@@ -116,6 +116,8 @@ optim: {betas: [.8, 0.99], lr: 1}
   REQUIRE((config.data.train == std::vector<BlendEntry>{{"a.bin", 1}, {"b c.bin", 2.5}}));
   REQUIRE((config.data.validation == std::vector<BlendEntry>{{"v.bin", 1}}));
   REQUIRE(config.train.steps == 1000);
+  REQUIRE(config.train.eval_tasks == std::vector<std::string>{"a.jsonl", "b c.bin"});
+  REQUIRE(parse_config(kMinimal, "y.yaml", {"train.eval_tasks=a.bin"}).train.eval_tasks == std::vector<std::string>{"a.bin"});
   REQUIRE(config.train.deterministic == Toggle::kTrue);
   REQUIRE(config.optim.betas == std::vector<double>{0.8, 0.99});
   REQUIRE(config.optim.lr == 1);

@@ -9,7 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Low to high; a folder includes itself and lower ones only, so folders of one level do not know each other.
-LEVELS = ["util", "config", "data ops io", "hf distributed tokenizer", "parallel bench", "nn", "optim", "train", "report doctor"]
+LEVELS = ["util", "config", "data ops io", "hf distributed tokenizer", "parallel bench", "nn", "optim tasks", "train", "report doctor"]
 LEVEL = {folder: level for level, folders in enumerate(LEVELS) for folder in folders.split()}
 MAX_LINES = 400
 

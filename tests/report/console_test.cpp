@@ -75,7 +75,14 @@ TEST_CASE("an evaluation adds its line") {
   REQUIRE(validation_line(report) == "validation 100/610 | loss 2.5000 | perplexity 12.18");
   const std::string text = printed([&](std::FILE* file) { Console(file).step(report); });
   REQUIRE(text == step_line(report, kPipe) + "\n" + validation_line(report) + "\n");
+  report.val_bpb = 3.60674;
+  REQUIRE(validation_line(report) == "validation 100/610 | loss 2.5000 | perplexity 12.18 | bpb 3.6067");
+  report.tasks = {{.name = "hellaswag_val", .acc = 0.28594, .acc_norm = 0.2955}};
+  REQUIRE(task_line(report, report.tasks[0]) == "task 100/610 | hellaswag_val | acc 0.2859 | acc_norm 0.2955");
+  REQUIRE(printed([&](std::FILE* file) { Console(file).evaluation(report); }) ==
+          validation_line(report) + "\n" + task_line(report, report.tasks[0]) + "\n");
   report.val_loss.reset();
+  report.tasks.clear();
   REQUIRE(printed([&](std::FILE* file) { Console(file).step(report); }) == step_line(report, kPipe) + "\n");
 }
 

@@ -48,7 +48,7 @@ TEST_CASE("a metrics line has all keys") {
   REQUIRE(
       metrics_line(report) ==
       R"({"step":100,"tokens":409600,"loss":2.81234,"aux_loss":2.0312,"z_loss":7.5,"grad_norm":0.8312,"lr":0.00299,)"
-      R"("step_ms":182.4,"tok_s":22456.0,"mfu":null,"mem_gib":0.91,"alloc_retries":0,"load_max_mean":1.42,"val_loss":null,"nonfinite_steps":0,"save_stall_ms":0.0,)"
+      R"("step_ms":182.4,"tok_s":22456.0,"mfu":null,"mem_gib":0.91,"alloc_retries":0,"load_max_mean":1.42,"val_loss":null,"val_bpb":null,"nonfinite_steps":0,"save_stall_ms":0.0,)"
       R"("comm":{"exposed_ms":1.5,"reduce_scatter_ms":4.0,"reduce_scatter_gbps":500.0,"all_gather_ms":0.0,"all_gather_gbps":null},)"
       R"("routers":[{"name":"layers.1.attention","load_max_mean":1.1,"dead_experts":0,"entropy":2.0,"drop":0.0,"fill":0.0,)"
       R"("aux_loss":1.01,"z_loss":3.0}]})");
@@ -70,6 +70,18 @@ TEST_CASE("numbers of a metrics line read back exactly; what is not finite is nu
   REQUIRE(json["aux_loss"].is_null());
   REQUIRE(json["val_loss"].is_null());
   REQUIRE(json["comm"].is_null());
+}
+
+TEST_CASE("tasks of an evaluation have keys of their own") {
+  StepReport report = example_report();
+  report.tasks = {{.name = "a b", .examples = 9, .acc = 0.5, .acc_stderr = 0.125, .acc_norm = 0.25, .acc_norm_stderr = 0.0625},
+                  {.name = "\xff"}};  // not UTF-8, as names of files may be
+  const auto json = nlohmann::json::parse(metrics_line(report));
+  REQUIRE(json["task/a b/acc"] == 0.5);
+  REQUIRE(json["task/a b/acc_stderr"] == 0.125);
+  REQUIRE(json["task/a b/acc_norm"] == 0.25);
+  REQUIRE(json["task/a b/acc_norm_stderr"] == 0.0625);
+  REQUIRE(json.contains("task/\xef\xbf\xbd/acc"));
 }
 
 TEST_CASE("lines are there as soon as they are written") {

@@ -60,6 +60,8 @@ TEST_CASE("a step goes to console, metrics and TensorBoard with its rates") {
   StepReport step = example_report(610);
   step.step_ms = 500;
   step.val_loss = 2.25;
+  step.val_bpb = 3.25;
+  step.tasks = {{.name = "hellaswag_val", .acc = 0.5, .acc_norm = 0.25}};
   Report report(run.dir.string(), config, kCpu, 0, run.console);
   report.step(step);
   report.summary();
@@ -72,15 +74,18 @@ TEST_CASE("a step goes to console, metrics and TensorBoard with its rates") {
   const double gflops = 4096 * nn::flops_per_token(config.model, config.train.sequence_length) / 1e9;
   const std::string console = run.console_text();
   REQUIRE_THAT(console, ContainsSubstring(" | 4.1k tok/s | " + fmt::format("{:.1f} GFLOP/s | ", gflops)));
-  REQUIRE_THAT(console, ContainsSubstring(
-                            "\nvalidation 610/610 | loss 2.2500 | perplexity 9.49\ndone 610/610 | 2.5M tokens | loss 2.8123 | "
-                            "validation 2.2500 | mem "));
+  REQUIRE_THAT(console,
+               ContainsSubstring(
+                   "\nvalidation 610/610 | loss 2.2500 | perplexity 9.49 | bpb 3.2500\n"
+                   "task 610/610 | hellaswag_val | acc 0.5000 | acc_norm 0.2500\ndone 610/610 | 2.5M tokens | loss 2.8123 | "
+                   "validation 2.2500 | mem "));
   REQUIRE(console.ends_with("s | " + run.dir.string() + "\n"));
 
   const std::string events = run.event_text();
   for (const char* tag :
        {"train/loss", "train/aux_loss", "train/z_loss", "train/grad_norm", "train/lr", "train/step_ms", "train/tok_s",
-        "train/mem_gib", "validation/loss", "router/layers.1.attention/entropy", "router/layers.1.mlp/load_max_mean"}) {
+        "train/mem_gib", "validation/loss", "validation/bpb", "task/hellaswag_val/acc", "task/hellaswag_val/acc_norm",
+        "router/layers.1.attention/entropy", "router/layers.1.mlp/load_max_mean"}) {
     REQUIRE_THAT(events, ContainsSubstring(tag));
   }
   REQUIRE(events.find("train/mfu") == std::string::npos);

@@ -12,15 +12,16 @@ namespace {
 
 /// Notes what it is told.
 struct Notes final : TrainingObserver {
-  void untrained(double validation_loss, int64_t total_steps) override {
-    REQUIRE(std::isfinite(validation_loss));
-    notes.push_back(fmt::format("untrained, {} to go", total_steps));
+  void untrained(const StepReport& report) override {
+    REQUIRE((report.tasks.empty() ? std::isfinite(report.val_loss.value()) : report.tasks.size() == 1));
+    notes.push_back(fmt::format("untrained, {} to go", report.total_steps));
   }
   void progress(int64_t step) override { progressed = step; }
   void step(StepReport report) override {
     REQUIRE(report.step == progressed);
     REQUIRE(report.step_ms > 0);
     notes.push_back(fmt::format("step {}{}", report.step, report.val_loss ? " evaluated" : ""));
+    for (const auto& task : report.tasks) notes.back() += " " + task.name;
   }
   void trace(const Trace& trace) override { notes.push_back(fmt::format("trace {}", trace.step)); }
   void summary() override { notes.push_back("summary"); }
@@ -39,12 +40,13 @@ struct LoopFixture {
   }
   ExitCode train(double max_minutes = 0) {
     const StopRequest stop(max_minutes);
-    return scatterlm::train(*run.state, {dir, stop, reader ? &*reader : nullptr, &observer});
+    return scatterlm::train(*run.state, {dir, stop, {reader ? &*reader : nullptr, {}, tasks}, &observer});
   }
 
   TinyRun run;
   std::string dir = (run.folder / "run").string();
   std::optional<EvalReader> reader;
+  std::vector<Task> tasks;
   Notes observer;
 };
 
@@ -70,6 +72,13 @@ TEST_CASE("it evaluates before the first step, when it is due and at the end, an
   REQUIRE(f.observer.notes ==
           Names{"untrained, 6 to go", "step 2", "step 3", "step 4 evaluated", "step 6 evaluated", "summary"});
   REQUIRE(list_checkpoints(f.dir) == std::vector<int64_t>{2, 4, 6});
+}
+
+TEST_CASE("tasks are evaluated at the interval of validation, also without validation data") {
+  LoopFixture f([](Config& config) { config.train.eval_interval = 4; });
+  f.tasks = {{.name = "easy", .examples = {{.choices = {{{1, 2}, 1, 1}, {{1, 3}, 1, 1}}, .answer = 0}}}};
+  REQUIRE(f.train() == kExitDone);
+  REQUIRE(f.observer.notes == Names{"untrained, 6 to go", "step 3", "step 4 easy", "step 6 easy", "summary"});
 }
 
 TEST_CASE("a run that is out of time saves and asks to be started again; the next goes on where it stood") {
