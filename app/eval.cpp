@@ -83,15 +83,18 @@ void evaluate_checkpoint(const EvalOptions& options) {
     reader.emplace(config.data, config.model.vocab_size, config.train.sequence_length, options.tokens);
     check_tokenizer(trained.tokenizer, config.data.tokenizer, reader->fingerprint());
   }
-  const auto comm = make_comm({.launch_env = world,
-                               .device = trained.numerics.device,
-                               .start_timeout_s = config.checkpoint.timeout_s,  // the ranks have read the checkpoint
-                               .timeout_s = config.parallel.timeout_s,
-                               .storage_timeout_s = config.checkpoint.timeout_s,
-                               .identity = fmt::format("program = {}\ncheckpoint = {}\n--data = {}\n--tokens = {}\n",
-                                                       hash_hex(read_file("/proc/self/exe")), trained.checkpoint,
-                                                       fmt::join(options.data, " "), options.tokens) +
-                                           task_identity(tasks)});
+  const std::string identity = world.size == 1 ? ""
+                                               : fmt::format("program = {}\ncheckpoint = {}\n--data = {}\n--tokens = {}\n",
+                                                             hash_hex(read_file("/proc/self/exe")), trained.checkpoint,
+                                                             fmt::join(options.data, " "), options.tokens) +
+                                                     task_identity(tasks);
+  const auto comm =
+      make_comm({.launch_env = world,
+                 .device = trained.numerics.device,
+                 .start_timeout_s = config.checkpoint.timeout_s,  // ranks connect when they have read the checkpoint
+                 .timeout_s = config.parallel.timeout_s,
+                 .storage_timeout_s = config.checkpoint.timeout_s,
+                 .identity = identity});
   const auto print = [&](const std::string& text) {
     if (comm->rank() == 0) std::cout << fmt::format("{}: {}\n", escape_control(trained.checkpoint), text) << std::flush;
   };

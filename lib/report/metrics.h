@@ -10,9 +10,9 @@ namespace scatterlm {
 /// One line without its end. Keys: step, tokens, loss, aux_loss, z_loss, grad_norm, lr, step_ms, tok_s, mfu, mem_gib,
 /// alloc_retries, load_max_mean, val_loss, val_bpb, nonfinite_steps, save_stall_ms, comm: {exposed_ms, reduce_scatter_ms,
 /// reduce_scatter_gbps, all_gather_ms, all_gather_gbps} per step (GB/s through the link of each rank; null for one rank), and
-/// routers: [{name, load_max_mean, dead_experts, entropy, drop, fill, aux_loss, z_loss}]. After an
-/// evaluation of tasks also task/NAME/acc, acc_stderr, acc_norm and acc_norm_stderr of each. A number that is not finite or not
-/// known is null; the others are written with as many digits as reading them back exactly takes.
+/// routers: [{name, load_max_mean, dead_experts, entropy, drop, fill, aux_loss, z_loss}]. Where tasks were
+/// evaluated also task/NAME/acc, task/NAME/acc_stderr, task/NAME/acc_norm and task/NAME/acc_norm_stderr of each. A number that
+/// is not finite or not known is null; the others are written with as many digits as reading them back exactly takes.
 std::string metrics_line(const StepReport& report);
 
 class MetricsWriter {

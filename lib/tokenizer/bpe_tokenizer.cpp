@@ -55,9 +55,7 @@ std::string BpeTokenizer::bytes_of(uint32_t token) const {
   return token < model_.token_bytes.size() ? model_.token_bytes[token] : "";
 }
 
-bool BpeTokenizer::is_special(uint32_t token) const {
-  return token < is_special_.size() && is_special_[token];
-}
+bool BpeTokenizer::is_special(uint32_t token) const { return token < is_special_.size() && is_special_[token]; }
 
 std::optional<uint32_t> BpeTokenizer::find_token(std::string_view bytes) const {
   for (const AddedToken& token : model_.added)
