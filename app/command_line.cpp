@@ -106,6 +106,10 @@ CLI::Validator in_range(double low, double high) {
   return CLI::Validator(check, allowed);
 }
 
+void keep_options(CLI::App& command, std::shared_ptr<void> options) {
+  command.preparse_callback([options = std::move(options)](size_t) {});
+}
+
 void add_threads(CLI::App& command, std::optional<int64_t>& threads) {
   command.add_option("--threads", threads, "CPU threads; 0 = all cores; by default train.threads of the training")
       ->check(in_range(0, 1024));

@@ -123,6 +123,7 @@ void add_comm(CLI::App& doctor) {
   auto mebibytes = std::make_shared<int64_t>(64);
   comm->add_option("--mib", *mebibytes, "Largest tensor to measure")->capture_default_str()->check(in_range(1, 1 << 14));
   comm->footer("Example:\n  scatterlm launch -n 8 doctor comm --mib 1024");
+  keep_options(*comm, mebibytes);
   comm->callback([mebibytes] { examine_comm(*mebibytes); });
 }
 
@@ -142,6 +143,7 @@ void add_doctor(CLI::App& app, int& exit_code) {
       ->check(in_range(1, 1024));
   command->footer("Example:\n  scatterlm doctor configs/quickstart.yaml\n  scatterlm launch -n 2 doctor comm");
   add_comm(*command);
+  keep_options(*command, options);
   command->callback([command, options, &exit_code] {
     if (command->get_subcommands().empty()) exit_code = examine_machine(*options);
   });

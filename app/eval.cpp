@@ -139,6 +139,7 @@ void add_eval(CLI::App& app, int&) {
   command->footer(
       "Example:\n  scatterlm eval runs/quickstart\n  scatterlm eval runs/quickstart --task hellaswag.jsonl\n"
       "  scatterlm launch -n 8 eval runs/quickstart");
+  keep_options(*command, options);
   command->callback([options] {
     const bool logits = !options->logits.empty() || !options->ids.empty();
     (logits ? evaluate_logits : evaluate_checkpoint)(*options);
