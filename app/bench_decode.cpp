@@ -29,7 +29,7 @@ std::string command_of(const DecodeOptions& options) {
   const auto& [batch, prompt, tokens] = options.shape;
   auto command = fmt::format("scatterlm bench decode {} --batch {} --prompt {} --tokens {} --iterations {}", options.config,
                              batch, prompt, tokens, options.iterations);
-  for (const auto& set : options.sets) command += fmt::format(" --set {}", set);
+  for (const auto& set : options.sets) command += fmt::format(" --set '{}'", set);
   return command;
 }
 

@@ -1,4 +1,3 @@
-#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <cmath>
@@ -10,6 +9,7 @@
 #include "lib/tasks/score_task.h"
 #include "lib/train/batch_plan.h"
 #include "lib/train/checkpointing.h"
+#include "lib/train/data_files.h"
 #include "lib/train/evaluate.h"
 #include "lib/train/execution_setup.h"
 #include "lib/train/logits.h"
@@ -83,11 +83,11 @@ void evaluate_checkpoint(const EvalOptions& options) {
     reader.emplace(config.data, config.model.vocab_size, config.train.sequence_length, options.tokens);
     check_tokenizer(trained.tokenizer, config.data.tokenizer, reader->fingerprint());
   }
-  const std::string identity = world.size == 1 ? ""
-                                               : fmt::format("program = {}\ncheckpoint = {}\n--data = {}\n--tokens = {}\n",
-                                                             hash_hex(read_file("/proc/self/exe")), trained.checkpoint,
-                                                             fmt::join(options.data, " "), options.tokens) +
-                                                     task_identity(tasks);
+  const std::string identity = world.size == 1
+                                   ? ""
+                                   : fmt::format("program = {}\ncheckpoint = {}\n--tokens = {}\n",
+                                                 hash_hex(read_file("/proc/self/exe")), trained.checkpoint, options.tokens) +
+                                         (reader ? data_identity(*reader) : "") + task_identity(tasks);
   const auto comm =
       make_comm({.launch_env = world,
                  .device = trained.numerics.device,

@@ -87,7 +87,7 @@ void export_hugging_face(const ExportOptions& options, const CheckpointReader& r
   auto files = reader.contents().files;
   files.erase(hf::kImportedConfig);
   files["config.json"] = config_json.dump(2) + "\n";
-  const nlohmann::ordered_json generation{{"eos_token_id", config_json["eos_token_id"]}};
+  const nlohmann::ordered_json generation{{"eos_token_id", config_json.value("eos_token_id", nlohmann::ordered_json())}};
   files.emplace("generation_config.json", generation.dump(2) + "\n");  // unless the model came with one
   for (const auto& [name, text] : files) write_file_atomic(folder.temporary() + "/" + name, text);
   folder.commit();

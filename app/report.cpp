@@ -23,7 +23,7 @@ void add_report(CLI::App& app, int&) {
   command->callback([options] {
     const auto page = html_report(options->runs);
     write_file_atomic(options->out, page);
-    std::cout << fmt::format("{}: {} of {} runs, opens without a network\n", escape_control(options->out),
+    std::cout << fmt::format("{}: {}, runs: {}, opens without a network\n", escape_control(options->out),
                              format_bytes(static_cast<double>(page.size())), options->runs.size());
   });
 }

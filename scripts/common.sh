@@ -167,7 +167,7 @@ set_up() {
   install_packages
   find_torch
   find_cmake
-  pip_install $kPlotly
+  pip_install $kPlotly || echo "WARNING: plotly.js could not be installed: 'scatterlm report' will not work in this build" >&2
 }
 
 configure() {  # configure PRESET [CMAKE OPTION...]

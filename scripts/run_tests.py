@@ -176,6 +176,8 @@ def timed(job):
 
 
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     builds = {name: int(status) for name, status in (argument.split("=") for argument in sys.argv[1:])}
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)

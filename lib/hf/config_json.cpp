@@ -264,7 +264,10 @@ ordered_json write_config_json(const Config& config, const Family& family, std::
 
 void keep_imported(const json& imported, const Config& config, ordered_json& written) {
   const auto keep = [&](const char* key) {
-    if (imported.contains(key)) written[key] = imported[key];
+    if (imported.contains(key))
+      written[key] = imported[key];
+    else
+      written.erase(key);  // where it is absent a family has a value of its own
   };
   keep("bos_token_id");
   keep("pad_token_id");

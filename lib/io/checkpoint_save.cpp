@@ -101,6 +101,7 @@ void commit(const UnfinishedFolder& folder, const std::string& path, const Check
   }
   check_slices(manifest, path);
   const auto add = [&](const std::string& name, const std::string& text) {
+    if (!is_plain_file_name(name)) fail("{}: not saved: {} is not a file name that a checkpoint has", path, name);
     const FileDigest digest = write_file_atomic(folder.path + "/" + name, text);
     manifest.files.push_back({name, digest.bytes, digest.xxh3});
   };

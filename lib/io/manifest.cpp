@@ -17,12 +17,6 @@ using nlohmann::json;
 
 constexpr int64_t kFormat = 1;
 
-/// Nothing that leaves the folder, hides in it or cannot be typed.
-bool is_plain_file_name(const std::string& name) {
-  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-  return !name.empty() && name[0] != '.' && name.find_first_not_of(kAllowed) == name.npos;
-}
-
 bool is_hash(const std::string& text) { return text.size() == 16 && text.find_first_not_of("0123456789abcdef") == text.npos; }
 
 /// Printable ASCII without spaces: nothing that moves the cursor of a terminal.
@@ -53,6 +47,12 @@ Manifest::Tensor parse_tensor(const json& value, const std::string& where) {
 }
 
 }  // namespace
+
+/// Nothing that leaves the folder, hides in it or cannot be typed.
+bool is_plain_file_name(const std::string& name) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  return !name.empty() && name[0] != '.' && name.find_first_not_of(kAllowed) == name.npos;
+}
 
 int64_t Manifest::Tensor::numel() const { return checked_numel(shape, dtype).value(); }
 

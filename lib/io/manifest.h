@@ -14,6 +14,9 @@
 
 namespace scatterlm {
 
+/// Whether a checkpoint may hold a file of this name: letters, digits, '.', '_' and '-', not beginning with a dot.
+bool is_plain_file_name(const std::string& name);
+
 struct Manifest {
   struct File {
     std::string name;

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -21,32 +22,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostPoints = 4000;
+constexpr int64_t kMostPoints = 4000;
 constexpr const char* kCurves[] = {"loss",    "val_loss",  "val_bpb", "tok_s",         "mfu",
                                    "mem_gib", "grad_norm", "lr",      "load_max_mean", "nonfinite_steps"};
 
-double number_or(const nlohmann::json& line, const char* key, double absent) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : absent;
+/// A number, or null.
+Json number_of(const nlohmann::json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? Json(*found) : Json();
 }
 
-/// The lines of metrics.jsonl; none of a run that has not reported yet.
-std::vector<nlohmann::json> read_metrics(const std::string& path) {
-  std::vector<nlohmann::json> lines;
-  if (!path_exists(path)) return lines;
-  const std::string content = read_file(path);
-  std::string_view text = content;
-  for (size_t end; (end = text.find('\n')) != text.npos;
-       text.remove_prefix(end + 1)) {  // what follows the last one is unfinished
-    const std::string where = fmt::format("{}:{}", path, lines.size() + 1);
-    auto line = parse_json(text.substr(0, end), where);
-    const JsonFields fields{line, where};
-    fields.count("step");
-    fields.count("tokens");
-    fields.list("routers");
-    lines.push_back(std::move(line));
-  }
-  return lines;
+/// Appends the value of point number `points`; those before it that are missing are null.
+void append(Json& values, size_t points, const Json& value) {
+  while (values.size() + 1 < points) values.push_back(nullptr);
+  values.push_back(value);
 }
 
 /// Accuracies of a line by task: acc_norm.
@@ -86,64 +75,90 @@ Json differing_keys(const std::vector<Config>& configs) {
   return rows;
 }
 
-}  // namespace
+/// What a run folder says of its run. The keys are those that page/page.js reads.
+class RunCurves {
+ public:
+  RunCurves(const std::string& run_dir, const Config& config) : path_(run_dir + "/metrics.jsonl") {
+    const auto size = nn::model_size(config.model);
+    auto name = std::filesystem::path(run_dir).lexically_normal();
+    if (!name.has_filename()) name = name.parent_path();
+    const std::string environment = run_dir + "/environment.txt";
+    run_ = {{"name", name.filename().string()},
+            {"path", run_dir},
+            {"environment", path_exists(environment) ? read_file(environment) : ""},
+            {"config", read_file(run_dir + "/config.yaml")},
+            {"model", describe_model(config)},
+            {"total_parameters", size.total},
+            {"active_parameters", size.active},
+            {"flops_per_token", nn::flops_per_token(config.model, config.train.sequence_length)},
+            {"total_steps", total_steps(config.train)}};
+    for (const char* key : {"step", "tokens", "seconds"}) run_[key] = Json::array();
+    for (const char* key : kCurves) run_[key] = Json::array();
+    if (path_exists(path_)) read_metrics(config.log.interval);
+    for (auto* lists : {&tasks_, &loads_})
+      for (auto& [unused, values] : *lists)
+        while (values.size() < run_["step"].size()) values.push_back(nullptr);
+    run_["tasks"] = tasks_;
+    run_["routers"] = Json::array();
+    for (const auto& router : routers_) run_["routers"].push_back(Json{{"name", router}, {"load_max_mean", loads_[router]}});
+  }
 
-Json run_curves(const std::string& run_dir) {
-  const std::string yaml_path = run_dir + "/config.yaml";
-  if (!path_exists(yaml_path)) fail_user("{}: is not a run folder: it holds no config.yaml", run_dir);
-  const Config config = load_config(yaml_path);
-  const auto size = nn::model_size(config.model);
-  auto name = std::filesystem::path(run_dir).lexically_normal();
-  if (!name.has_filename()) name = name.parent_path();
-  const std::string environment = run_dir + "/environment.txt";
-  Json run{{"name", name.filename().string()},
-           {"path", run_dir},
-           {"environment", path_exists(environment) ? read_file(environment) : ""},
-           {"config", read_file(yaml_path)},
-           {"model", describe_model(config)},
-           {"total_parameters", size.total},
-           {"active_parameters", size.active},
-           {"flops_per_token", nn::flops_per_token(config.model, config.train.sequence_length)},
-           {"total_steps", total_steps(config.train)}};
-  for (const char* key : {"step", "tokens", "seconds"}) run[key] = Json::array();
-  for (const char* key : kCurves) run[key] = Json::array();
-  Json routers = Json::array(), tasks = Json::object();
+  Json json() && { return std::move(run_); }
 
-  const auto lines = read_metrics(run_dir + "/metrics.jsonl");
-  const size_t every = lines.size() / kMostPoints + 1;
-  double seconds = 0;
-  int64_t step = 0;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const auto& line = lines[i];
-    const int64_t last = std::exchange(step, line["step"].get<int64_t>());
-    seconds += number_or(line, "step_ms", 0) / 1000 * static_cast<double>(step - last);
-    const auto results = task_results(line);
-    const bool evaluated = !results.empty() || (line.contains("val_loss") && line["val_loss"].is_number());
-    if (i % every != 0 && i + 1 != lines.size() && !evaluated) continue;
-    run["step"].push_back(step);
-    run["tokens"].push_back(line["tokens"].get<int64_t>());
-    run["seconds"].push_back(seconds);
-    for (const char* key : kCurves) run[key].push_back(line.contains(key) && line[key].is_number() ? Json(line[key]) : Json());
-    for (const auto& [task, accuracy] : results) {
-      auto& values = tasks[task];
-      while (values.size() + 1 < run["step"].size()) values.push_back(nullptr);
-      values.push_back(accuracy);
-    }
-    size_t index = 0;
-    for (const auto& router : line["routers"]) {
-      if (index == routers.size())
-        routers.push_back({{"name", JsonFields{router, run_dir + "/metrics.jsonl"}.text("name")},
-                           {"load_max_mean", std::vector<Json>(run["step"].size() - 1)}});
-      auto& loads = routers[index++]["load_max_mean"];
-      loads.push_back(router.contains("load_max_mean") ? Json(router["load_max_mean"]) : Json());
+ private:
+  /// Of more than kMostPoints lines, every n-th, the last one and those with an evaluation are kept.
+  void read_metrics(int64_t interval) {
+    const std::string content = read_file(path_);
+    std::string_view text = content;
+    const auto lines = std::ranges::count(text, '\n');  // what follows the last one is being written
+    const auto every = lines / kMostPoints + 1;
+    for (int64_t i = 0; i < lines; ++i) {
+      const size_t end = text.find('\n');
+      const std::string where = fmt::format("{}:{}", path_, i + 1);
+      const auto line = parse_json(text.substr(0, end), where);
+      text.remove_prefix(end + 1);
+      const JsonFields fields{line, where};
+      // A run that went on from another one's checkpoint reports its first interval only.
+      const int64_t step = fields.count("step"), last = i > 0 ? step_ : std::max<int64_t>(0, step - interval);
+      step_ = step;
+      if (const auto step_ms = number_of(line, "step_ms"); step_ms.is_number())
+        seconds_ += step_ms.get<double>() / 1000 * static_cast<double>(step - last);
+      const auto results = task_results(line);
+      const bool evaluated = !results.empty() || number_of(line, "val_loss").is_number();
+      if (i % every == 0 || i + 1 == lines || evaluated) add_point(line, fields, results);
     }
   }
-  for (auto& values : tasks)
-    while (values.size() < run["step"].size()) values.push_back(nullptr);
-  run["tasks"] = std::move(tasks);
-  run["routers"] = std::move(routers);
-  return run;
+
+  void add_point(const nlohmann::json& line, const JsonFields& fields, const std::map<std::string, double>& results) {
+    run_["step"].push_back(step_);
+    run_["tokens"].push_back(fields.count("tokens"));
+    run_["seconds"].push_back(seconds_);
+    const size_t points = run_["step"].size();
+    for (const char* key : kCurves) run_[key].push_back(number_of(line, key));
+    for (const auto& [task, accuracy] : results) append(tasks_[task], points, accuracy);
+    for (const auto& router : fields.list("routers")) {
+      const auto name = JsonFields{router, fields.where}.text("name");
+      if (!loads_.contains(name)) routers_.push_back(name);
+      append(loads_[name], points, number_of(router, "load_max_mean"));
+    }
+  }
+
+  std::string path_;
+  Json run_;
+  double seconds_ = 0;  ///< in training steps so far
+  int64_t step_ = 0;
+  std::vector<std::string> routers_;  ///< in the order of the layers
+  std::map<std::string, Json> tasks_, loads_;
+};
+
+Config config_of(const std::string& run_dir) {
+  if (path_exists(run_dir + "/manifest.json")) fail_user("{}: is a checkpoint; give the folder of its run", run_dir);
+  const std::string path = run_dir + "/config.yaml";
+  if (!path_exists(path)) fail_user("{}: is not a run folder: it holds no config.yaml", run_dir);
+  return load_config(path);
 }
+
+}  // namespace
 
 std::string html_report(const std::vector<std::string>& run_dirs) {
   if (page::plotly().empty())
@@ -153,8 +168,8 @@ std::string html_report(const std::vector<std::string>& run_dirs) {
   Json runs = Json::array();
   std::vector<Config> configs;
   for (const auto& run_dir : run_dirs) {
-    runs.push_back(run_curves(run_dir));
-    configs.push_back(load_config(run_dir + "/config.yaml"));
+    configs.push_back(config_of(run_dir));
+    runs.push_back(RunCurves(run_dir, configs.back()).json());
   }
   const std::time_t now = std::time(nullptr);
   const Json data{{"written", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now))},

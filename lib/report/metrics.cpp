@@ -90,7 +90,7 @@ std::string metrics_line(const StepReport& report) {
     line[prefix + "acc_norm"] = task.acc_norm;
     line[prefix + "acc_norm_stderr"] = task.acc_norm_stderr;
   }
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);  // names of files need not be UTF-8
+  return line.dump();
 }
 
 MetricsWriter::MetricsWriter(std::string path, int64_t resume_step) : path_(std::move(path)) {

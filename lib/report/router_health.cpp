@@ -59,8 +59,9 @@ std::optional<RouterHealth::Message> RouterHealth::observe(const StepReport& rep
     return Message{false,
                    fmt::format("step {}: all routers have spread their tokens again for {} steps", report.step, kPatience)};
 
-  std::string text = fmt::format("step {}: {}", report.step, describe_router(*bad[0]));
-  if (!total) text += fmt::format(", for {} steps", kPatience);
+  std::string text = fmt::format("step {}: ", report.step);
+  if (!total) text += fmt::format("for {} steps some router has not spread its tokens; now ", kPatience);
+  text += describe_router(*bad[0]);
   if (bad.size() > 1) text += fmt::format(", and {} more are like it, first that of {}", bad.size() - 1, bad[1]->name);
   const char* balancing = router_.balance == Balance::kAux    ? "raise model.router.aux_loss_coef"
                           : router_.balance == Balance::kBias ? "raise model.router.bias_update_rate"

@@ -22,18 +22,30 @@ struct RunTokenizer {
 
   int64_t size() const { return made->vocab_size(); }
   /// `bytes` is the default: a model that learned from token files of others need not name their tokenizer.
-  bool is_other() const { return is_bytes && eot_token >= size(); }
+  bool is_other() const { return is_bytes && eot_token >= 0 && eot_token != made->eot(); }
+  bool is_gpt2() const {
+    return size() == kGpt2Tokens && made->bytes_of(464) == "The" && made->bytes_of(50256) == "<|endoftext|>";
+  }
 };
+
+/// TensorBoard reads no file with other names.
+std::string valid_utf8(const std::string& name) {
+  const ByteTokenizer bytes;
+  TokenDecoder decoder = bytes.decoder();
+  std::string text;
+  for (const char c : name) text += decoder.push(static_cast<unsigned char>(c));
+  return text + decoder.finish();
+}
 
 void require_gpt2(const std::string& path, const RunTokenizer& tokenizer, int64_t vocab_size) {
   if (vocab_size < kGpt2Tokens)
     fail_user("{}: holds tokens of GPT-2, which has {}, but 'model.vocab_size: {}'; a task as JSON lines fits any tokenizer",
               path, kGpt2Tokens, vocab_size);
-  const bool other_bytes = tokenizer.is_bytes && tokenizer.eot_token >= 0 && !tokenizer.is_other();
-  if (other_bytes || (!tokenizer.is_bytes && tokenizer.size() != kGpt2Tokens))
+  const bool of_bytes = tokenizer.is_bytes && tokenizer.eot_token >= 0 && !tokenizer.is_other();
+  if (of_bytes || (!tokenizer.is_bytes && !tokenizer.is_gpt2()))
     fail_user(
-        "{}: holds tokens of GPT-2, which has {}, but 'data.tokenizer: {}' has {}; a task as JSON lines fits any tokenizer",
-        path, kGpt2Tokens, tokenizer.name, tokenizer.size());
+        "{}: holds tokens of GPT-2, but 'data.tokenizer: {}' is another one, of {} tokens; a task as JSON lines fits any tokenizer",
+        path, tokenizer.name, tokenizer.size());
 }
 
 void require_text(const std::string& path, std::string_view file, const RunTokenizer& tokenizer) {
@@ -42,9 +54,9 @@ void require_text(const std::string& path, std::string_view file, const RunToken
               path);
   if (tokenizer.is_other())
     fail_user(
-        "{}: is text, but 'data.eot_token: {}' is none of the {} tokens of 'data.tokenizer: {}': the model learned the tokens of another "
-        "tokenizer; name that one, or give a task of its tokens",
-        path, tokenizer.eot_token, tokenizer.size(), tokenizer.name);
+        "{}: is text, but 'data.eot_token: {}' is not the end of text of 'data.tokenizer: {}', which is {}: the model learned the "
+        "tokens of another tokenizer; name that one, or give a task of its tokens",
+        path, tokenizer.eot_token, tokenizer.name, *tokenizer.made->eot());
 }
 
 /// Leaves out the beginning of contexts that are too long. The last token of a row is only predicted.
@@ -77,7 +89,7 @@ void fit_to_model(Task& task, const Config& config) {
 
 Task read_task(const std::string& path, const Config& config, const RunTokenizer& tokenizer) {
   const std::string file = read_file(path);
-  Task task{.name = escape_control(fs::path(path).stem().string()), .path = path, .xxh3 = hash_hex(file)};
+  Task task{.name = escape_control(valid_utf8(fs::path(path).stem().string())), .path = path, .xxh3 = hash_hex(file)};
   if (is_llmc_task(file)) {
     require_gpt2(path, tokenizer, config.model.vocab_size);
     task.examples = read_llmc_task(file, path);

@@ -23,6 +23,17 @@ constexpr std::string_view kNoWhiteSpace =
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 constexpr std::string_view kWordOutsideOfClasses = R"(\xb2\xb3\xb9\xbc-\xbe)";  // superscripts and fractions of Latin-1
 
+/// Properties that are the same in both, once newer characters are added. Oniguruma reads names more loosely than PCRE2, and
+/// knows more of them.
+constexpr std::string_view kProperties[] = {
+    "L",        "Lu",     "Ll",    "Lt",       "Lm",    "Lo",     "M",    "Mn",         "Mc",     "Me",    "N",
+    "Nd",       "Nl",     "No",    "P",        "Pc",    "Pd",     "Ps",   "Pe",         "Pi",     "Pf",    "Po",
+    "S",        "Sm",     "Sc",    "Sk",       "So",    "Z",      "Zs",   "Zl",         "Zp",     "Han",   "Hiragana",
+    "Katakana", "Hangul", "Latin", "Cyrillic", "Greek", "Arabic", "Thai", "Devanagari", "Hebrew", "Tamil", "Bopomofo"};
+
+/// What one character is under (?i in Oniguruma, which folds one to several, and in PCRE2, which does not.
+constexpr std::string_view kFoldedToSeveral[] = {"ss", "ff", "fi", "fl", "st", "\u00df", "\u1e9e", "\u0149", "\u01f0"};
+
 struct NamedPattern {
   std::string_view name, pattern;
 };
@@ -54,6 +65,7 @@ using Pcre2Code = std::unique_ptr<pcre2_code, Pcre2Free<pcre2_code_free>>;
 class Translation {
  public:
   Translation(std::string_view pattern, const std::string& where) : pattern_(pattern), where_(where) {
+    if (pattern.find("(?i") != pattern.npos) refuse_long_folds();
     while (at_ < pattern_.size()) {
       if (pattern_[at_] == '\\') {
         escape();
@@ -69,6 +81,13 @@ class Translation {
  private:
   [[noreturn]] void refuse(std::string_view what) const {
     fail_user("{}: cannot use the pattern '{}': {}", where_, escape_control(pattern_), what);
+  }
+
+  void refuse_long_folds() const {
+    std::string lower(pattern_);
+    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    for (const auto several : kFoldedToSeveral)
+      if (lower.find(several) != lower.npos) refuse(fmt::format("'{}' is not supported together with (?i", several));
   }
 
   void escape() {
@@ -89,8 +108,8 @@ class Translation {
       for (const char* newer : {"L", "M", "Nd"}) inside += newer_characters(newer);
       add_class(inside, false);
     } else if (letter == 'd' || letter == 'D') {
-      in_class_&& letter == 'D' ? add_class("\\D", false)
-                                : add_class(fmt::format("\\d{}", newer_characters("Nd")), letter == 'D');
+      if (in_class_ && letter == 'D') refuse("'\\D' in a character class is not supported");
+      add_class(fmt::format("\\d{}", newer_characters("Nd")), letter == 'D');
     } else {
       copy_escape();
       return;
@@ -108,10 +127,13 @@ class Translation {
     const bool caret = name.starts_with('^');
     if (caret) name.remove_prefix(1);
     const bool negated = caret != (rest[1] == 'P');
+    if (std::ranges::find(kProperties, name) == std::end(kProperties))
+      refuse(fmt::format("'{}' is not supported", rest.substr(0, end + 1)));
+    if (negated && in_class_) refuse(fmt::format("'{}' in a character class is not supported", rest.substr(0, end + 1)));
     // Without "sc:" PCRE2 adds the characters that a script shares with others.
     const std::string property = fmt::format("p{{{}{}}}", is_script(name) ? "sc:" : "", name);
     const std::string newer = newer_characters(name);
-    if (newer.empty() || (negated && in_class_)) {
+    if (newer.empty()) {
       text_ += (negated ? "\\P" : "\\p") + property.substr(1);
     } else {
       add_class("\\" + property + newer, negated);

@@ -123,7 +123,7 @@ struct OtherFormat {
   std::string_view bytes;
   const char* advice;
 };
-constexpr const char* kUnpack = "unpack it, or compress its text with gzip or zstd";
+constexpr const char* kUnpack = "unpack it, compress its text with gzip or zstd, or leave it out with --glob";
 constexpr OtherFormat kOtherFormats[] = {
     {"xz", 0, "\xfd\x37zXZ", kUnpack},
     {"bzip2", 4, "1AY&SY", kUnpack},
@@ -132,7 +132,7 @@ constexpr OtherFormat kOtherFormats[] = {
     {"zip", 0, "PK\x03\x04", kUnpack},
     {"7z", 0, "7z\xbc\xaf\x27\x1c", kUnpack},
     {"tar", 257, "ustar", kUnpack},
-    {"Parquet", 0, "PAR1",
+    {"Parquet", 0, "PAR1\x15",  // a gene has the first four as its name
      "make JSON lines of it: python -c \"import pandas; pandas.read_parquet('FILE').to_json('text.jsonl', orient='records', "
      "lines=True)\""},
 };
@@ -184,10 +184,13 @@ TextSource::TextSource(const std::string& path) : state_(std::make_unique<State>
   if (S_ISDIR(info.st_mode)) fail_file(path, "open", EISDIR);
   if (!S_ISREG(info.st_mode)) fail_user("{}: cannot open: not a regular file", path);
   state.fill(kBeginBytes);
+  const bool compressed = is_gzip(state.input) || is_zstd(state.input);
   state.decompressor = make_decompressor(path, state.input);
   std::string begin;
   read(begin, kBeginBytes);
   refuse_other_formats(path, begin);
+  if (compressed && (is_gzip(begin) || is_zstd(begin)))
+    fail_user("{}: compressed twice is not supported; unpack it once", path);
   state.begin = std::move(begin);
 }
 TextSource::~TextSource() = default;

@@ -55,8 +55,9 @@ void check_same_data(const CheckpointReader& reader, const std::vector<FileFinge
 }
 
 std::string data_identity(const Loader& loader, const EvalReader* validation) {
-  const std::string training = list_files("data.train", loader.fingerprint());
-  return validation ? training + list_files("data.validation", validation->fingerprint()) : training;
+  return list_files("data.train", loader.fingerprint()) + (validation ? data_identity(*validation) : "");
 }
+
+std::string data_identity(const EvalReader& validation) { return list_files("data.validation", validation.fingerprint()); }
 
 }  // namespace scatterlm

@@ -19,5 +19,6 @@ void check_same_data(const CheckpointReader& reader, const std::vector<FileFinge
 /// Part of what must be the same on every rank of a run (run_identity): the training files and, if any, the validation files,
 /// one a line.
 std::string data_identity(const Loader& loader, const EvalReader* validation);
+std::string data_identity(const EvalReader& validation);
 
 }  // namespace scatterlm

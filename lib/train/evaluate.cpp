@@ -14,7 +14,10 @@ at::Tensor bytes_of_tokens(const Tokenizer& tokenizer, int64_t vocab_size) {
   auto* const bytes = bytes_V.mutable_data_ptr<double>();
   for (int64_t i = 0; i < std::min(vocab_size, tokenizer.vocab_size()); ++i) {
     const auto token = static_cast<uint32_t>(i);
-    bytes[i] = tokenizer.is_special(token) ? 0 : static_cast<double>(tokenizer.bytes_of(token).size());
+    if (tokenizer.is_special(token))
+      bytes[i] = 0;
+    else if (const auto text = tokenizer.bytes_of(token); !text.empty())
+      bytes[i] = static_cast<double>(text.size());
   }
   return bytes_V;
 }

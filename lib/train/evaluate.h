@@ -17,7 +17,7 @@ struct Evaluation {
 };
 
 /// Bytes of text of each token, [V] fp64. Special tokens, such as end of text, have 0: what predicting them costs counts, and
-/// they are no text. Numbers beyond the tokenizer's have NaN.
+/// they are no text. Numbers that are no token have NaN.
 at::Tensor bytes_of_tokens(const Tokenizer& tokenizer, int64_t vocab_size);
 
 /// One pass over the reader, `num_sequences` at a time; ranks take turns, and all make the same number of forward

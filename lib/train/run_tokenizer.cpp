@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "lib/io/json.h"
+#include "lib/io/manifest.h"
 #include "lib/train/checkpointing.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
@@ -25,6 +27,12 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
   auto tokenizer = read_tokenizer_files(name);
   check_tokenizer(tokenizer, name, files);
   if (tokenizer.content.empty()) return tokenizer;
+  for (const auto& [file, text] : tokenizer.content) {
+    if (!is_plain_file_name(file))
+      fail_user(
+          "'data.tokenizer: {}': checkpoints cannot hold a file named {}; rename it, with letters, digits, '.', '_' and '-' only",
+          name, quote(file));
+  }
   const auto made = make_tokenizer(tokenizer);
   const int64_t size = made->vocab_size(), eot = config.data.eot_token;
   if (size > config.model.vocab_size)
@@ -40,7 +48,11 @@ TokenizerFiles read_run_tokenizer(const Config& config, const std::vector<FileFi
 
 TokenizerFiles checkpoint_tokenizer(const CheckpointReader& checkpoint) {
   if (checkpoint_config(checkpoint).data.tokenizer == "bytes") return {};
-  return find_tokenizer(checkpoint.path(), checkpoint.contents().files);
+  auto tokenizer = find_tokenizer(checkpoint.path(), checkpoint.contents().files);
+  if (tokenizer.content.empty())
+    fail_user("{}: its configuration names 'data.tokenizer: {}', but the checkpoint holds no tokenizer; import the model again",
+              checkpoint.path(), checkpoint_config(checkpoint).data.tokenizer);
+  return tokenizer;
 }
 
 std::map<std::string, std::string> files_of_run(const TokenizerFiles& tokenizer, const CheckpointReader* start) {

@@ -76,14 +76,14 @@ StreamedTensor new_router(const hf::ModelTensor& tensor, at::ScalarType dtype, c
 
 Upcycling parse_upcycling(const std::string& text) {
   std::smatch found;
-  const std::regex form("experts=([0-9]{1,4}),top_k=([0-9]{1,4})(,split=([0-9]{1,4}))?");
+  const std::regex form("experts=([0-9]{1,4}),top_k=([0-9]{1,4})(,split=([1-9][0-9]{0,3}))?");
   if (text.size() > 40 || !std::regex_match(text, found, form)) {
     fail_user("--upcycle {}: must be experts=E,top_k=K or experts=E,top_k=K,split=G, for example experts=8,top_k=2",
               one_line(text));
   }
   const Upcycling upcycling{std::stoll(found[1]), std::stoll(found[2]), found[4].matched ? std::stoll(found[4]) : 1};
   const int64_t split = upcycling.split;
-  if (split < 1 || upcycling.experts % split != 0 || upcycling.top_k % split != 0)
+  if (upcycling.experts % split != 0 || upcycling.top_k % split != 0)
     fail_user("--upcycle {}: experts and top_k must be multiples of split: a token takes whole groups of {} experts", text,
               split);
   return upcycling;

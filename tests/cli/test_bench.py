@@ -90,6 +90,8 @@ def test_decoding(scatterlm, tiny_config, tmp_path):
     token, speed = map(float, re.fullmatch(r"decoding of 2 x 5 tokens: ([\d.]+) ms per token, ([\d.]+) tok/s", lines[2]).groups())
     assert abs(speed * token / 2000 - 1) < 0.05
     assert re.match(r"weights that a token multiplies: [\d.]+ KiB; reading them once at the speed of a copy, \d+ GB/s, takes", lines[3])
+    for wrong in ("--batch", "--prompt", "--tokens"):
+        assert f"{wrong}: got '0', must be from 1 to" in scatterlm("bench", "decode", tiny_config, wrong, 0).stderr
     out = tmp_path / "decode.json"
     result = scatterlm(*arguments, "--json", out)
     if result.returncode == 2:  # the tree was changed before it was built
@@ -100,8 +102,6 @@ def test_decoding(scatterlm, tiny_config, tmp_path):
     assert content["bench"] == "decode" and content["command"].endswith("--batch 2 --prompt 9 --tokens 5 --iterations 2")
     assert abs(row["read_percent"] - 100 * row["read_ms"] / row["token_ms"]) < 1e-6
     assert abs(row["read_ms"] - row["weight_mib"] * 2**20 / row["copy_tbps"] / 1e9) < 1e-9
-    for wrong in ("--batch", "--prompt", "--tokens"):
-        assert f"{wrong}: got '0', must be from 1 to" in scatterlm("bench", "decode", tiny_config, wrong, 0).stderr
 
 
 def test_a_family_of_kernels_needs_a_gpu(scatterlm):

@@ -252,7 +252,7 @@ def test_upcycling(scatterlm, models, tmp_path, name, upcycle):
 
 BAD_UPCYCLING = {"experts=8": "must be experts=E,top_k=K or", "experts=8,top_k=3,split=2": "experts and top_k must be multiples of split",
                  "experts=9,top_k=2,split=2": "experts and top_k must be multiples of split",
-                 "experts=8,top_k=4,split=0": "experts and top_k must be multiples of split",
+                 "experts=8,top_k=4,split=0": "must be experts=E,top_k=K or",
                  "experts=8,top_k=4,split=4": "split=4 does not divide the width of the MLP, 'intermediate_size': 22"}
 
 

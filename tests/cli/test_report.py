@@ -24,7 +24,7 @@ def two_runs(scatterlm, tiny_config, tmp_path):
 
 def test_page_of_runs(scatterlm, two_runs, tmp_path):
     page = tmp_path / "report.html"
-    assert "2 runs" in scatterlm("report", *two_runs, "-o", page, check=True).stdout
+    assert "runs: 2" in scatterlm("report", *two_runs, "-o", page, check=True).stdout
     data = data_of(page)
     moe, dense = data["runs"]
     assert [moe["name"], dense["name"]] == ["moe", "script><!--b>&"]
@@ -78,7 +78,25 @@ def test_bad_metrics(scatterlm, tiny_config, tmp_path, line, message):
     assert not (tmp_path / "report.html").exists()
 
 
-def test_no_run(scatterlm, tmp_path):
+def test_many_points(scatterlm, tiny_config, tmp_path):
+    """Curves are thinned; evaluations and the last step stay. A run that went on from elsewhere reports its own time."""
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(tiny_config, run / "config.yaml")
+    lines = [{"step": 1000 + n, "tokens": n, "loss": 1, "step_ms": 500, "val_loss": 2 if n == 777 else None, "routers":
+              [{"name": "b", "load_max_mean": 1}, {"name": "a", "load_max_mean": 2}][:2 if n else 1]} for n in range(1, 9002)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scatterlm("report", run, "-o", tmp_path / "report.html", check=True)
+    found = data_of(tmp_path / "report.html")["runs"][0]
+    assert 3000 <= len(found["step"]) <= 4001 and found["step"][-1] == 10001 and found["step"][0] == 1001
+    assert found["val_loss"][found["step"].index(1777)] == 2 and found["seconds"][-1] == pytest.approx(9001 / 2)
+    assert [router["name"] for router in found["routers"]] == ["b", "a"]
+
+
+def test_no_run(scatterlm, two_runs, tmp_path):
+    checkpoint = next(two_runs[0].glob("step_*"))
+    result = scatterlm("report", checkpoint, "-o", tmp_path / "report.html")
+    assert result.returncode == 2 and "is a checkpoint; give the folder of its run" in result.stderr
     result = scatterlm("report", tmp_path, "-o", tmp_path / "report.html")
     assert result.returncode == 2 and "is not a run folder: it holds no config.yaml" in result.stderr
 

@@ -13,8 +13,9 @@ import pytest
 @pytest.mark.parametrize("name, content, message", [
     ("text.gz", b"not gzip", "damaged: not valid gzip data"),
     ("text.gz", gzip.compress(b"text" * 1000)[:-9], "damaged: it ends in the middle of its compressed data"),
+    ("text.gz", gzip.compress(gzip.compress(b"text")), "compressed twice is not supported; unpack it once"),
     ("text.zst", b"not zstd", "damaged: not valid Zstandard data"),
-    ("text.parquet", b"PAR1", "Parquet is not supported; make JSON lines of it: python -c"),
+    ("text.parquet", b"PAR1\x15\4", "Parquet is not supported; make JSON lines of it: python -c"),
     ("text.jsonl", b'{"text": "a"}\n{"text": 3}\n', "text.jsonl:2: 'text' is not a string"),
     ("text.jsonl", b'{"text": "a"}\n\n{"body": ""}\n', "text.jsonl:3: 'text' is missing"),
     ("text.jsonl", b'{"text": "a"}\nx\n', "text.jsonl:2: not valid JSON"),

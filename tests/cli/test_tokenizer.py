@@ -137,7 +137,9 @@ COMMON_PATTERNS = [
     r"a{0,2}b", r"[ab]{2}", r"[ab]{2,}?", r"a{2", r"x{a}", r"(?i)a|b|k|s", r"(?i:ab|K)|c", r"(?-i:a)b", r"(?<name>ab)+", r"(?>a|ab)c", r"a++b", r"a*?b",
     r"^\s*a", r"[ab]$", r"b\z", r".+", r"\n+", r"\t\n\f\r\a\e", r"\x{e9}|\x41|\o{102}", r"[\x41-\x43\x{e9}-\x{ff}]+", r"[]a]+", r"[^]a]+", r"(?<=a)b", r"(?<!a)b",
     r"(?=a)ab?", r"a(?!b)", r"\d+", r"\D+", r"\s+", r"\S+", r"\w+", r"[^\s\w]+", r"\p{^L}+", r"\P{L}+", r"\p{Lu}\p{Ll}+", r"[^\p{N}]+", r"(?i:\p{Lu})", r"[\p{P}\p{S}]+",
-    r"\p{Han}+", r"[\p{Hiragana}\p{Katakana}]+", r"\p{Hangul}+", r"\p{Latin}+", r"\p{Cyrillic}+", r"\p{Greek}+", r"\p{Arabic}+", r"\p{Thai}+", r"\p{Devanagari}+",
+    r"\p{Han}+", r"[\p{Hiragana}\p{Katakana}]+", r"\p{Hangul}+", r"\p{Latin}+", r"\p{Cyrillic}+", r"\p{Greek}+", r"\p{Arabic}+", r"\p{Thai}+", r"\p{Devanagari}+", r"\p{Hebrew}+",
+    r"\p{Tamil}+", r"\p{Bopomofo}+", r"[\p{Lt}\p{Lm}\p{Lo}]+", r"[\p{Mn}\p{Mc}\p{Me}]+", r"[\p{Nl}\p{No}]+", r"[\p{Pc}\p{Pd}\p{Ps}\p{Pe}\p{Pi}\p{Pf}\p{Po}]+", r"[\p{Sm}\p{Sc}\p{Sk}\p{So}]+",
+    r"[\p{Z}]+|\p{Zs}|\p{Zl}|\p{Zp}",
 ]
 
 
@@ -164,6 +166,14 @@ def test_tokens_of_tiktoken(name, tokenize, learned, tmp_path):
     points = "".join(f"a{chr(code)}b {chr(code)}1\n" for code in [*range(0x3000), *range(0x3000, 0x110000, 7)] if not 0xd800 <= code < 0xe000)
     for text in (code_text(40), mixed_text(2, 10_000), points, "ends in white space \n \n  ", "a<|endoftext|>'LL'll"):
         assert first_difference(tokenize(path, text), theirs.encode(text, disallowed_special=())) is None
+
+
+def test_a_tokenizer_that_checkpoints_cannot_hold(scatterlm, learned, tiny_config, runs, tmp_path):
+    path = tmp_path / "my r50k_base.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(bytes_by_rank(learned))))
+    result = scatterlm("train", tiny_config, "--set", f"data.tokenizer={path}")
+    assert result.returncode == 2 and "checkpoints cannot hold a file named \"my r50k_base.tiktoken\"; rename it" in result.stderr
+    assert not (runs / "tiny").exists()
 
 
 def bytes_by_rank(learned):
@@ -230,7 +240,7 @@ def test_a_learned_tokenizer_is_that_of_hugging_face(pattern, scatterlm, tokeniz
     (("--vocab-size", 300, "--out", "t.json", "--pattern", "mine"), "unknown split pattern 'mine', there are: gpt2, cl100k, o200k, llama3, qwen"),
 ])
 def test_learning_refuses_before_it_reads(arguments, message, scatterlm, tmp_path):
-    (tmp_path / "text.txt").write_bytes(b"PAR1")  # which it would refuse later
+    (tmp_path / "text.txt").write_bytes(b"PAR1\x15")  # which it would refuse later
     (tmp_path / "old.json").write_text("{}")
     result = scatterlm("tokenizer", "train", "text.txt", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "") and message in result.stderr and len(result.stderr.splitlines()) == 1

@@ -56,7 +56,8 @@ TEST_CASE("an overloaded expert is remarked after 50 steps, warm-up not counted"
   REQUIRE(message);
   REQUIRE_THAT(
       message->text,
-      ContainsSubstring("step 151: the router of layers.1.mlp sends 9.0 times the mean to one of its experts, for 50 steps"));
+      ContainsSubstring(
+          "step 151: for 50 steps some router has not spread its tokens; now the router of layers.1.mlp sends 9.0 times the mean to one of its experts; lower"));
 
   auto recovers = health();
   for (const int64_t step : {101, 140}) REQUIRE_FALSE(recovers.observe(routed(step, 1, 8, 0, 1)));
@@ -69,8 +70,10 @@ TEST_CASE("dead experts are remarked, and that they have come back") {
   REQUIRE_FALSE(watch.observe(routed(200, 1, 2, 3)));
   REQUIRE_FALSE(watch.observe(routed(260, 1, 2, 4)));  // a quarter of 16, from here on
   REQUIRE_FALSE(watch.observe(routed(300, 1, 2, 4)));
-  REQUIRE_THAT(watch.observe(routed(310, 1, 2, 5))->text,
-               ContainsSubstring("sends no token to 5 of its 16 experts, for 50 steps"));
+  REQUIRE_THAT(
+      watch.observe(routed(310, 1, 2, 5))->text,
+      ContainsSubstring(
+          "for 50 steps some router has not spread its tokens; now the router of layers.1.mlp sends no token to 5 of its 16 experts"));
   REQUIRE_FALSE(watch.observe(routed(320, 1, 2, 3)));
   REQUIRE_FALSE(watch.observe(routed(330, 1, 2, 4)));
   REQUIRE_FALSE(watch.observe(routed(340, 1, 2, 0)));

@@ -80,7 +80,8 @@ def test_a_job_that_takes_too_long_ends_with_what_it_has_started(reports, monkey
     assert has_ended(wait_for_pid(reports / "pid"))
 
 
-def test_an_interrupt_ends_jobs_with_what_they_have_started(reports):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_jobs_with_what_they_have_started(reports, number):
     program = f"""
 import pathlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
@@ -94,7 +95,7 @@ run_tests.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     pid = wait_for_pid(reports / "pid")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     assert process.wait(20) != 0
     assert has_ended(pid)
 

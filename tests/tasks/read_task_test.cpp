@@ -247,13 +247,20 @@ TEST_CASE("tasks are read for a model: what does not fit it is said") {
   REQUIRE(
       message({lines}) ==
       lines +
-          ": is text, but 'data.eot_token: 50256' is none of the 257 tokens of 'data.tokenizer: bytes': the model learned the "
-          "tokens of another tokenizer; name that one, or give a task of its tokens");
+          ": is text, but 'data.eot_token: 50256' is not the end of text of 'data.tokenizer: bytes', which is 256: the model learned "
+          "the tokens of another tokenizer; name that one, or give a task of its tokens");
+  config.data.eot_token = 2;  // as of a model whose tokenizer could not be imported
+  REQUIRE_THAT(message({lines}), ContainsSubstring("'data.eot_token: 2' is not the end of text of 'data.tokenizer: bytes'"));
   config.data.eot_token = 256;
-  REQUIRE_THAT(message({gpt2}), ContainsSubstring("but 'data.tokenizer: bytes' has 257"));
+  REQUIRE_THAT(message({gpt2}), ContainsSubstring("but 'data.tokenizer: bytes' is another one, of 257 tokens"));
   REQUIRE(message({lines}) == "no error");
   config.data.tokenizer = "small";
-  REQUIRE_THAT(message({gpt2}, kSmall), ContainsSubstring("but 'data.tokenizer: small' has 264"));
+  REQUIRE_THAT(message({gpt2}, kSmall), ContainsSubstring("but 'data.tokenizer: small' is another one, of 264 tokens"));
+}
+
+TEST_CASE("names of tasks are UTF-8, whatever their files are called") {
+  const TempDir dir;
+  REQUIRE(read_tasks({dir.write("n\xff\xc3\xa9.jsonl", kLine)}, byte_config(), {})[0].name == "n\xef\xbf\xbd\xc3\xa9");
 }
 
 TEST_CASE("tasks are told apart by their content") {

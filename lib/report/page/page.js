@@ -20,7 +20,7 @@ const most = values => values.reduce((a, b) => b !== null && (a === null || b > 
 const fixed = digits => value => value === null ? "–" : value.toFixed(digits);
 function count(value) {
   if (value === null) return "–";
-  for (const [size, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) if (value >= size) return (value / size).toPrecision(3) + unit;
+  for (const [size, unit] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) if (value >= 0.9995 * size) return (value / size).toPrecision(3) + unit;
   return value.toPrecision(3).replace(/\.0+$/, "");
 }
 function duration(seconds) {
@@ -119,13 +119,12 @@ function validation(run, i, values, x) {
   return line(run, i, values, x, { name: `${run.name}, validation`, mode: "lines+markers", line: { color, dash, width: 2.5 }, marker: { color, symbol, size: 7 } });
 }
 
-/// The steep beginning would press the rest of a curve together: it stays outside until one zooms out.
-function lossRange(values) {
-  const finite = values.filter(value => value !== null && Number.isFinite(value));
-  if (finite.length < 20) return {};
-  const from = Math.max(...finite.slice(Math.floor(finite.length / 20), Math.floor(finite.length / 20) + 3));
-  const low = Math.min(...finite), pad = 0.06 * (from - low);
-  return from > low ? { range: [low - pad, from + pad] } : {};
+/// The steep beginning would press the rest of a curve together: its first twentieth stays outside until one zooms out.
+function lossRange(run) {
+  const begin = Math.floor(run.loss.length / 20);
+  const shown = [...run.loss.slice(begin), ...run.val_loss.slice(begin)];
+  const low = least(shown), high = most(shown);
+  return run.loss.length >= 20 && high > low ? [low - 0.06 * (high - low), high + 0.06 * (high - low)] : null;
 }
 
 function drawLosses() {
@@ -136,8 +135,8 @@ function drawLosses() {
       traces.push(line(run, i, run.loss, x, validated ? { opacity: 0.4, line: { ...style(i), width: 1.2 }, name: `${run.name}, training` } : {}));
       if (validated) traces.push(validation(run, i, run.val_loss, x));
     });
-    const ranges = runs.map(run => lossRange(run.loss).range).filter(Boolean);
-    const range = ranges.length ? { range: [Math.min(...ranges.map(r => r[0])), Math.max(...ranges.map(r => r[1]))] } : {};
+    const ranges = runs.map(lossRange).filter(Boolean);
+    const range = ranges.length ? { range: [least(ranges.map(r => r[0])), most(ranges.map(r => r[1]))] } : {};
     draw("charts", x === "tokens" ? "Loss against tokens" : "Loss against time", traces, AXES[x][1], "nats per token", { y: range });
   }
 }
