@@ -57,7 +57,7 @@ def test_output_that_cannot_be_written_is_a_failure(binary, trained, tiny_data, 
 
 def test_a_file_at_its_limit_is_a_message(binary, tiny_config, runs):
     result = subprocess.run([binary, "train", tiny_config, "--run-dir", runs / "run"], cwd=ROOT, capture_output=True, text=True,
-                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000)))
     assert result.returncode == 1, result.stderr
     lines = result.stderr.splitlines()  # the save of step 10 costs nothing but itself, that of step 20 is the last
     assert len(lines) == 2 and all("cannot write: File too large" in line for line in lines), lines
