@@ -20,7 +20,8 @@ class Terminal {
     REQUIRE(master_ >= 0);
     REQUIRE(grantpt(master_) == 0);
     REQUIRE(unlockpt(master_) == 0);
-    file_ = std::fopen(ptsname(master_), "r+");
+    // O_NOCTTY: a session without a terminal would take this one, and end with it by a hang-up.
+    file_ = fdopen(open(ptsname(master_), O_RDWR | O_NOCTTY), "r+");
     REQUIRE(file_);
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     REQUIRE(ioctl(fd(), TIOCSWINSZ, &size) == 0);
