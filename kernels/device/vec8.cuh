@@ -42,6 +42,26 @@ __device__ __forceinline__ void store_vec8(float* to, const float (&x)[kVec8]) {
         uint4{float_bits(x[4 * i]), float_bits(x[4 * i + 1]), float_bits(x[4 * i + 2]), float_bits(x[4 * i + 3])};
 }
 
+__device__ __forceinline__ float as_float(Bf16 x) { return low_bf16(x.bits); }
+__device__ __forceinline__ float as_float(float x) { return x; }
+__device__ __forceinline__ void assign(Bf16& to, float x) { to.bits = static_cast<uint16_t>(pack_bf16(x, 0)); }
+__device__ __forceinline__ void assign(float& to, float x) { to = x; }
+
+/// The same where the array ends after `left` elements, which may be fewer than eight; those beyond are read as zero.
+template <class T>
+__device__ __forceinline__ void load_vec8(const T* from, int64_t left, float (&x)[kVec8]) {
+  if (left >= kVec8) return load_vec8(from, x);
+#pragma unroll
+  for (int i = 0; i < kVec8; ++i) x[i] = i < left ? as_float(from[i]) : 0.0f;
+}
+template <class T>
+__device__ __forceinline__ void store_vec8(T* to, int64_t left, const float (&x)[kVec8]) {
+  if (left >= kVec8) return store_vec8(to, x);
+#pragma unroll
+  for (int i = 0; i < kVec8; ++i)
+    if (i < left) assign(to[i], x[i]);
+}
+
 /// visit(an element of the type).
 template <class Visit>
 void with_type(DataType type, Visit&& visit) {

@@ -2,6 +2,7 @@
 // backends. (One file, so that a program that links the *_cuda.cpp files before this library, as the tests of the emulated GPU
 // do, gets none of it.)
 #include "lib/ops/activation.h"
+#include "lib/ops/adamw.h"
 #include "lib/ops/cross_entropy.h"
 #include "lib/ops/device.h"
 #include "lib/ops/gather_sum.h"
@@ -12,6 +13,7 @@
 #include "lib/ops/rope.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/routing.h"
+#include "lib/ops/sum_of_squares.h"
 #include "lib/ops/token_rounding.h"
 
 namespace scatterlm::ops {
@@ -27,6 +29,7 @@ namespace cuda {
 
 optional<Tensor> activation_fwd(const Tensor&, Activation) { return {}; }
 optional<Tensor> activation_bwd(const Tensor&, const Tensor&, Activation) { return {}; }
+bool adamw(const AdamWTensors&, const AdamWStep&) { return false; }
 optional<Tensor> softmax_rows(const Tensor&, const Tensor&, const Tensor&, optional<at::ScalarType>) { return {}; }
 optional<Tensor> gather_sum(const Tensor&, const Tensor&, const TokenSlots&, const optional<Tensor>&) { return {}; }
 optional<Tensor> moe_mlp(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Routing&, Activation,
@@ -41,6 +44,7 @@ bool reduce_partials(const Tensor&, const Tensor&, int64_t, const Tensor&) { ret
 optional<Tensor> rotate(const Tensor&, const Tensor&, const Tensor&, int) { return {}; }
 optional<RouterOutput> router_scores(const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
 optional<Routing> make_routing(const Tensor&, int64_t) { return {}; }
+optional<Tensor> sum_of_squares(const std::vector<Tensor>&) { return {}; }
 optional<RoundedRouting> token_rounding(const RouterOutput&, const RouterOptions&) { return {}; }
 
 }  // namespace cuda

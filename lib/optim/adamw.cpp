@@ -8,32 +8,27 @@ namespace scatterlm {
 
 void AdamWElements::add(size_t index, const Optimizer::Shard& shard, ElementRange elements, const at::Tensor& exp_avg,
                         const at::Tensor& exp_avg_sq) {
-  const int64_t border = std::clamp(shard.unit->decay_end(), elements.begin, elements.end);
-  const auto add_piece = [&](std::vector<Piece>& pieces, ElementRange part) {
-    if (part.size() == 0) return;
-    const auto narrow = [&](const at::Tensor& flat, int64_t begin) { return flat.narrow(0, part.begin - begin, part.size()); };
-    pieces.push_back({index, part.begin - shard.elements.begin, narrow(shard.weights, shard.elements.begin),
-                      narrow(exp_avg, elements.begin), narrow(exp_avg_sq, elements.begin)});
-  };
-  add_piece(decayed_, {elements.begin, border});
-  add_piece(others_, {border, elements.end});
+  if (elements.size() == 0) return;
+  const int64_t begin = elements.begin - shard.elements.begin;
+  const int64_t decay_end = std::clamp(shard.unit->decay_end(), elements.begin, elements.end);
+  pieces_.push_back({index,
+                     begin,
+                     {.weights = shard.weights.narrow(0, begin, elements.size()),
+                      .exp_avg = exp_avg,
+                      .exp_avg_sq = exp_avg_sq,
+                      .grads = {},
+                      .params = shard.params.narrow(0, begin, elements.size()),
+                      .num_decayed = decay_end - elements.begin}});
 }
 
 void AdamWElements::update(const std::vector<at::Tensor>& shard_grads, double lr, const at::Tensor& grad_scale,
                            const at::Tensor& skip, const at::Tensor& updates) const {
-  for (const auto* pieces : {&decayed_, &others_}) {
-    if (pieces->empty()) continue;
-    std::vector<at::Tensor> weights, grads, exp_avgs, exp_avg_sqs;
-    for (const auto& piece : *pieces) {
-      weights.push_back(piece.weights);
-      grads.push_back(shard_grads[piece.index].narrow(0, piece.begin, piece.weights.numel()).to(piece.weights.scalar_type()));
-      exp_avgs.push_back(piece.exp_avg);
-      exp_avg_sqs.push_back(piece.exp_avg_sq);
-    }
-    const std::vector<at::Tensor> steps(weights.size(), updates);
-    at::_fused_adamw_(weights, grads, exp_avgs, exp_avg_sqs, {}, steps, lr, config_.betas[0], config_.betas[1],
-                      pieces == &decayed_ ? config_.weight_decay : 0.0, config_.eps, /*amsgrad=*/false, /*maximize=*/false,
-                      grad_scale, skip);
+  const ops::AdamWStep step{lr,   config_.betas[0], config_.betas[1], config_.eps, config_.weight_decay, grad_scale,
+                            skip, updates};
+  for (const auto& piece : pieces_) {
+    auto tensors = piece.tensors;
+    tensors.grads = shard_grads[piece.index].narrow(0, piece.begin, tensors.weights.numel());
+    ops::adamw(tensors, step);
   }
 }
 

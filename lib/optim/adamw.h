@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "lib/ops/adamw.h"
 #include "lib/optim/optimizer.h"
 
 namespace scatterlm {
@@ -21,13 +22,13 @@ class AdamWElements {
 
  private:
   struct Piece {
-    size_t index;   ///< of the shard
-    int64_t begin;  ///< in the shard
-    at::Tensor weights, exp_avg, exp_avg_sq;
+    size_t index;               ///< of the shard
+    int64_t begin;              ///< in the shard
+    ops::AdamWTensors tensors;  ///< without gradients
   };
 
   OptimConfig config_;
-  std::vector<Piece> decayed_, others_;
+  std::vector<Piece> pieces_;
 };
 
 class AdamW final : public Optimizer {

@@ -76,6 +76,7 @@ void Muon::add_pieces(MatrixUnit& unit, ElementRange elements, Decay decay) {
     const int64_t size = std::min(kElementsAtATime, elements.end - begin);
     unit.pieces.push_back({{begin, begin + size},
                            decay == Decay::kYes ? config_.weight_decay : 0.0,
+                           shard.params.narrow(0, begin - shard.elements.begin, size),
                            shard.weights.narrow(0, begin - shard.elements.begin, size),
                            momentum.narrow(0, begin - elements.begin, size)});
   }
@@ -138,6 +139,7 @@ void Muon::update_weights(const MatrixUnit& unit, const Update& u, const at::Ten
     const auto step = orthogonal.narrow(0, piece.elements.begin, piece.elements.size()) * rate;
     const auto kept = piece.weights * (1 - rate * piece.weight_decay);
     piece.weights.copy_(kept - step);
+    if (piece.params.data_ptr() != piece.weights.data_ptr()) piece.params.copy_(piece.weights);
   }
 }
 

@@ -32,7 +32,7 @@ class Muon final : public Optimizer {
   struct Piece {
     ElementRange elements;
     double weight_decay;
-    at::Tensor weights, momentum;
+    at::Tensor params, weights, momentum;
   };
   /// A unit with matrices, on every rank. A rank whose slice has none of their elements has no pieces.
   struct MatrixUnit {

@@ -16,7 +16,7 @@ Optimizer::Optimizer(const OptimConfig& config, const std::vector<std::unique_pt
     const auto elements = sharding.updated(*unit);
     const auto params = unit->flat_params().narrow(0, elements.begin, elements.size());
     const auto weights = params.scalar_type() == dtype ? params : at::zeros_like(params, dtype);
-    shards_.push_back({unit.get(), elements, weights, {}});
+    shards_.push_back({unit.get(), elements, params, weights, {}});
   }
   updates_ = at::zeros({}, shards_.front().weights.options().dtype(at::kFloat));
 }
@@ -38,15 +38,19 @@ void Optimizer::step(const std::vector<at::Tensor>& grads, double lr, const at::
   copied_.reset();
   updates_ += 1 - skip.squeeze();
   update({grads, lr, grad_scale, skip});
-  publish();
+  gather();
 }
 
 void Optimizer::publish() {
   for (auto& shard : shards_) {
-    auto params = shard.unit->flat_params().narrow(0, shard.elements.begin, shard.elements.size());
-    if (params.data_ptr() != shard.weights.data_ptr()) params.copy_(shard.weights);
-    if (sharding_.state) shard.unit->gather_params(comm_);
+    if (shard.params.data_ptr() != shard.weights.data_ptr()) shard.params.copy_(shard.weights);
   }
+  gather();
+}
+
+void Optimizer::gather() {
+  if (!sharding_.state) return;
+  for (auto& shard : shards_) shard.unit->gather_params(comm_);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,

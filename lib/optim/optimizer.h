@@ -27,7 +27,8 @@ class Optimizer {
   struct Shard {
     ParameterUnit* unit;
     ElementRange elements;
-    at::Tensor weights;        ///< flat fp32 master copy; the unit's own parameters where those have the state's dtype
+    at::Tensor params;         ///< flat, of the unit
+    at::Tensor weights;        ///< flat fp32 master copy; `params` where those have the state's dtype
     std::vector<State> state;  ///< of all these elements or of parts of them
   };
 
@@ -69,7 +70,8 @@ class Optimizer {
   Comm& comm() const { return comm_; }
 
  private:
-  /// Changes weights and state of the shards. updates() counts this one already.
+  void gather();
+  /// Changes weights and state of the shards, and lets their params follow. updates() counts this one already.
   virtual void update(const Update& update) = 0;
 
   Comm& comm_;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "lib/ops/sum_of_squares.h"
+
 namespace scatterlm {
 namespace {
 
@@ -136,13 +138,9 @@ void GradientReducer::finish_oldest() {
 }
 
 at::Tensor GradientReducer::norm() const {
-  std::vector<at::Tensor> norms;
-  for (const auto& state : units_) {
-    // One after the other, as on a CPU, millions of squares in fp32 are off by 1e-4; the tree of a GPU is not.
-    const auto sum_type = state.own.is_cpu() ? at::kDouble : state.own.scalar_type();
-    norms.push_back(at::linalg_vector_norm(state.own, 2, {}, false, sum_type));
-  }
-  auto squares = at::stack(norms).square().sum().to(at::kFloat).view({1});
+  std::vector<at::Tensor> slices;
+  for (const auto& state : units_) slices.push_back(state.own);
+  const auto squares = ops::sum_of_squares(slices);
   comm_.all_reduce(squares);
   return squares.sqrt();
 }
