@@ -26,6 +26,7 @@
 #include "kernels/activation.h"
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/data_type.h"
+#include "kernels/device/gradient_update.h"
 
 namespace scatterlm::kernels {
 
@@ -108,9 +109,6 @@ struct ActivationBwdArgs {
 void grouped_gemm_activation_bwd(const ActivationBwdArgs& args, cudaStream_t stream);
 /// Columns of dgates_partial: ceil(F / 256) on Hopper, ceil(F / 128) elsewhere.
 int64_t dgates_partials(int64_t expert_width, int compute_capability);
-
-/// What becomes of a gradient: it is stored, or added to what is there.
-enum class GradientUpdate { kStore, kAdd };
 
 /// dW[e] = sum over the rows m of e of A[m]^T B[m].
 struct WgradArgs {

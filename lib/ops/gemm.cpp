@@ -50,4 +50,17 @@ at::Tensor wide_gemm(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
+void update_gemm(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, kernels::GradientUpdate update) {
+  const bool adds = update == kernels::GradientUpdate::kAdd;
+  if (out.scalar_type() == a.scalar_type()) return adds ? gemm_add(out, a, b) : gemm(out, a, b);
+  if (a.is_cuda()) {
+    auto in_place = out;
+    at::addmm_out(in_place, out, a, b, out.scalar_type(), /*beta=*/adds ? 1 : 0, /*alpha=*/1);
+  } else if (adds) {
+    out.add_(wide_gemm(a, b));
+  } else {
+    out.copy_(wide_gemm(a, b));
+  }
+}
+
 }  // namespace scatterlm::ops

@@ -24,9 +24,8 @@ struct ExpertGemms {
     return {experts, a.const_data_ptr(), rows_R, b.const_data_ptr(), n, a.size(1), sms, capability};
   }
 
-  /// Computes the gradient of `weight` [E, m, n] from args.a and args.b; the other arguments are filled in here. If the weight
-  /// is a leaf that has a contiguous float32 or bfloat16 gradient already, adds to it and returns an undefined tensor (autograd
-  /// still runs the post-accumulate hook); otherwise returns a new tensor in the weight's dtype.
+  /// Computes the gradient of `weight` [E, m, n] from args.a and args.b; the other arguments are filled in here. Stores it in
+  /// its GradientTarget, or adds it to what is there, and returns that target's result().
   at::Tensor weight_gradient(const at::Tensor& weight, kernels::WgradArgs args) const;
 
   /// The same for the gradient of `bias` [E, n], from args.dy, its rows and gates.

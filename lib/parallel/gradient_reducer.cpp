@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "lib/ops/gradient_target.h"
 #include "lib/ops/sum_of_squares.h"
 
 namespace scatterlm {
@@ -48,8 +49,7 @@ GradientReducer::GradientReducer(const ParallelConfig& config, const std::vector
     reduced_.push_back(sharding_.state ? state.own : unit->flat_grads());
     for (const auto& p : unit->params()) {
       torch::autograd::impl::set_post_acc_grad_hooks(p.tensor, std::make_unique<Hook>(*this, state));
-      if (sharding_.gradients)
-        state.hooks.push_back(p.tensor.register_hook([this, &state](const at::Tensor&) { keep_early(state); }));
+      state.hooks.push_back(p.tensor.register_hook([&state, &p](const at::Tensor& grad) { prepare(state, p, grad); }));
     }
   }
 }
@@ -59,7 +59,7 @@ GradientReducer::~GradientReducer() {
     for (size_t i = 0; i < state.unit->params().size(); ++i) {
       const auto& tensor = state.unit->params()[i].tensor;
       torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
-      if (sharding_.gradients) tensor.remove_hook(state.hooks[i]);
+      tensor.remove_hook(state.hooks[i]);
     }
     state.unit->attach_grads({});
   }
@@ -68,7 +68,7 @@ GradientReducer::~GradientReducer() {
 void GradientReducer::begin_step() {
   first_ = true;
   if (sharding_.gradients) return;
-  for (auto& state : units_) state.unit->flat_grads().zero_();
+  for (auto& state : units_) state.unit->clear_grads();
 }
 
 void GradientReducer::begin_micro_batch(bool last) {
@@ -78,18 +78,21 @@ void GradientReducer::begin_micro_batch(bool last) {
   begin_next();
 }
 
-/// Before the backward of the unit begins: kernels add to a gradient that is there, and make one of their own otherwise.
+/// Before the backward of the unit begins: kernels write to a gradient that is there, and make one of their own otherwise.
 void GradientReducer::begin_next() {
   if (!sharding_.gradients || left_ == 0) return;
   auto& state = units_[left_ - 1];
   if (state.unit->flat_grads().defined()) return;
-  auto buffer = sent(state);
-  state.unit->attach_grads(buffer.scalar_type() == state.own.scalar_type() ? buffer.zero_() : state.unit->make_grads());
+  const auto buffer = sent(state);
+  const bool fits = buffer.scalar_type() == state.own.scalar_type();
+  state.unit->attach_grads(fits ? buffer : at::empty({state.unit->size()}, state.unit->grad_options()));
+  state.unit->clear_grads();
 }
 
-/// Before a gradient is added. It may come before those of the units above.
-void GradientReducer::keep_early(UnitState& state) {
+/// Before autograd adds `grad`, if defined, to that of the parameter. It may come before those of the units above.
+void GradientReducer::prepare(UnitState& state, const Param& p, const at::Tensor& grad) {
   if (!state.unit->flat_grads().defined()) state.unit->attach_grads(state.unit->make_grads());
+  if (grad.defined()) ops::zero_if_unwritten(p.tensor.grad());
 }
 
 void GradientReducer::note_ready(UnitState& state) {
@@ -109,6 +112,7 @@ void GradientReducer::end_micro_batch() {
 
 void GradientReducer::reduce_next() {
   auto& state = units_[--left_];
+  state.unit->complete_grads();
   const auto full = sent(state);
   if (full.data_ptr() != state.unit->flat_grads().data_ptr()) full.copy_(state.unit->flat_grads());
   if (sharding_.gradients) state.unit->attach_grads({});

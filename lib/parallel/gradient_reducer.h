@@ -54,7 +54,7 @@ class GradientReducer {
   };
 
   void begin_next();
-  void keep_early(UnitState& state);
+  static void prepare(UnitState& state, const Param& param, const at::Tensor& grad);
   void note_ready(UnitState& state);
   void reduce_next();
   at::Tensor sent(UnitState& state);

@@ -5,10 +5,15 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lib/ops/gradient_target.h"
 #include "lib/ops/normal.h"
 
 namespace scatterlm {
 namespace {
+
+/// Elements of a gradient that is not zeroed together with those beside it: below, one more kernel costs more than 1 MiB of
+/// zeros.
+constexpr int64_t kLargeGradient = int64_t{1} << 18;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -54,6 +59,24 @@ void ParameterUnit::attach_grads(at::Tensor flat) {
   for (auto& p : params_) {
     p.tensor.mutable_grad() = flat_grads_.defined() ? flat_grads_.narrow(0, p.offset, p.numel).view(p.shape) : at::Tensor();
   }
+}
+
+void ParameterUnit::clear_grads() {
+  int64_t done = 0;  // elements before this one are cleared
+  const auto zero_until = [&](int64_t end) {
+    if (end > done) flat_grads_.slice(0, done, end).zero_();
+  };
+  for (const auto& p : params_) {
+    if (p.numel < kLargeGradient) continue;
+    zero_until(p.offset);
+    ops::mark_unwritten(p.tensor.grad());
+    done = p.offset + p.numel;
+  }
+  zero_until(size());
+}
+
+void ParameterUnit::complete_grads() {
+  for (const auto& p : params_) ops::zero_if_unwritten(p.tensor.grad());
 }
 
 at::Tensor ParameterUnit::make_grads() const { return at::zeros({size()}, grad_options()); }

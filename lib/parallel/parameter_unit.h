@@ -59,9 +59,14 @@ class ParameterUnit {
   /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
   void allocate(Comm& comm);
 
-  /// From now on gradients add up in `flat`, or, if it is not defined, nowhere.
+  /// From now on gradients add up in `flat` [size()] of grad_options(), or, if it is not defined, nowhere.
   void attach_grads(at::Tensor flat);
-  /// A buffer for that: zeros, fp32 (fp64 for fp64 parameters).
+  /// What the attached gradients hold is forgotten. Small ones are zero; large ones are marked for the first op to store
+  /// (lib/ops/gradient_target.h), and until then, or until complete_grads(), hold arbitrary numbers.
+  void clear_grads();
+  /// Zeroes what no op has written to since then.
+  void complete_grads();
+  /// A buffer to attach: zeros, fp32 (fp64 for fp64 parameters).
   at::Tensor make_grads() const;
   at::TensorOptions grad_options() const;
 

@@ -15,7 +15,8 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
   for (const auto& bench : all_benches()) {
     INFO(bench.name);
     const bool moa = bench.name == "moa" || bench.name == "parallel_linear";
-    const bool kernels_alone = bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing";
+    const bool kernels_alone =
+        bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing" || bench.name == "adamw";
     const auto measurements = bench.parse(moa ? "jetmoe;2,5,16,4,3,1" : "7B-mid;5,16,24,6,3");
     REQUIRE(measurements.size() == 2);
     REQUIRE(measurements[0].shape == (moa ? "jetmoe 8,4096,2048,8,2,16" : "7B-mid 24576,1536,512,64,4"));
@@ -104,6 +105,19 @@ TEST_CASE("parallel_linear: four orders of rows", "[benches]") {
   REQUIRE((rows[0]["rows"] == "token_to_token" && rows[3]["rows"] == "expert_to_expert"));
   for (const auto& row : rows)
     REQUIRE(double(row["fwdbwd_ms"]) * double(row["fwdbwd_tflops"]) * 1e9 == Approx(6.0 * 14 * 16 * 128));
+}
+
+TEST_CASE("adamw: bytes of a step with either state, and of the norm", "[benches]") {
+  const Machine machine;
+  const auto row = measure_adamw(make_inputs(kShape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  const double elements = 3.0 * 6 * 16 * 24;
+  REQUIRE(row["elements"] == elements);
+  const auto bytes = [](const nlohmann::ordered_json& ms, const nlohmann::ordered_json& gbps) {
+    return double(ms) * double(gbps) * 1e6;
+  };
+  REQUIRE(bytes(row["fp32_state_ms"], row["fp32_state_gbps"]) == Approx(elements * (4 + 3 * 8 + 2)));
+  REQUIRE(bytes(row["bf16_state_ms"], row["bf16_state_gbps"]) == Approx(elements * (4 + 3 * 4)));
+  REQUIRE(bytes(row["aten"]["norm"]["ms"], row["aten"]["norm"]["gbps"]) == Approx(elements * 4));
 }
 
 TEST_CASE("inference: the weights of the experts that the tokens take", "[benches]") {

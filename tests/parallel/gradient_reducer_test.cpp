@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
 #include <cmath>
 #include <map>
 
+#include "lib/ops/gradient_target.h"
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -69,6 +71,24 @@ void backward(GradientReducer& gradients, const at::Tensor& loss, bool last) {
   torch::autograd::backward({loss}, {});
   gradients.end_micro_batch();
 }
+
+/// slope times the sum of a parameter; its gradient goes where that of an op with a kernel would.
+struct InPlaceSum : torch::autograd::Function<InPlaceSum> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, double slope) {
+    ctx->save_for_backward({x});
+    ctx->saved_data["slope"] = slope;
+    return x.sum() * slope;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list&) {
+    const ops::GradientTarget target(ctx->get_saved_variables()[0]);
+    const double slope = ctx->saved_data["slope"].toDouble();
+    if (target.update() == kernels::GradientUpdate::kStore)
+      target.tensor().fill_(slope);
+    else
+      target.tensor().add_(slope);
+    return {target.result(), at::Tensor()};
+  }
+};
 
 bool is_all(const at::Tensor& tensor, double value) { return tensor.eq(value).all().item<bool>(); }
 
@@ -163,6 +183,84 @@ TEST_CASE("a parameter without a part in the loss has a gradient of zero, and do
     REQUIRE(is_all(gradients.reduced()[0].narrow(0, 0, 128), 2));
     REQUIRE(is_all(gradients.reduced()[1], 0));
   }
+}
+
+TEST_CASE("large gradients are stored by the first op that has one, whatever was there before") {
+  const auto wire = GENERATE(DataType::kFloat32, DataType::kBfloat16);
+  for (const int64_t zero : {0, 1, 2}) {
+    Twin comm;
+    constexpr int64_t kLarge = 1 << 18, kSmall = 60, kRounded = 64;  // with padding behind the small ones
+    std::vector<std::unique_ptr<ParameterUnit>> units;
+    for (int i = 0; i < 3; ++i) {
+      auto& unit = *units.emplace_back(std::make_unique<ParameterUnit>("layer", at::kFloat));
+      for (const auto* name : {"in_place", "autograd", "both", "late", "unused"})
+        unit.param(name, {kLarge}, Init::zeros(), Decay::kYes);
+      unit.param("small", {kSmall}, Init::zeros(), Decay::kYes);
+      unit.param("end", {kSmall}, Init::zeros(), Decay::kNo);
+      unit.allocate(comm);
+    }
+    GradientReducer gradients({.zero = zero, .reduce_dtype = wire}, units, comm);
+    for (int step = 1; step <= 2; ++step) {
+      gradients.begin_step();
+      int stored = 0;
+      for (int micro = 0; micro < 2; ++micro) {
+        at::Tensor loss = at::zeros({});
+        for (const auto& unit : units) {
+          const auto p = [&](size_t i) { return unit->params()[i].tensor; };
+          loss = loss + InPlaceSum::apply(p(0), step) + 2 * step * p(1).sum() + InPlaceSum::apply(p(2), 3 * step) + p(2).sum() +
+                 4 * step * p(5).sum() + p(6).sum();
+          if (micro == 1) loss = loss + InPlaceSum::apply(p(3), 8 * step);
+          if (zero < 2) {
+            stored += ops::is_unwritten(p(0).grad());
+            if (micro == 1) REQUIRE(ops::is_unwritten(p(3).grad()));
+          }
+        }
+        backward(gradients, loss, micro == 1);
+      }
+      REQUIRE(stored == (zero < 2 ? 3 : 0));
+      // A rank has half of each unit: in_place, autograd and half of both, or everything with zero 0.
+      for (const auto& all : gradients.reduced()) {
+        const double twice = 2 * 2;  // ranks, micro-batches
+        REQUIRE(is_all(all.narrow(0, 0, kLarge), twice * step));
+        REQUIRE(is_all(all.narrow(0, kLarge, kLarge), twice * 2 * step));
+        REQUIRE(is_all(all.narrow(0, 2 * kLarge, kLarge / 2), twice * (3 * step + 1)));
+        if (zero == 0) REQUIRE(all.numel() == 5 * kLarge + 2 * kRounded);
+      }
+      if (zero == 2) continue;
+      // What this rank made of the rest of its unit, before the other's sum replaced it.
+      const auto rest = units[0]->flat_grads();
+      if (zero == 1 && wire == DataType::kFloat32) {
+        REQUIRE(is_all(rest.narrow(0, 3 * kLarge, kLarge), 8 * step));
+        REQUIRE(is_all(rest.narrow(0, 4 * kLarge, kLarge), 0));
+        REQUIRE(is_all(rest.narrow(0, 5 * kLarge, kSmall), 2 * 4 * step));
+        REQUIRE(is_all(rest.narrow(0, 5 * kLarge + kSmall, 4), 0));
+        REQUIRE(is_all(rest.narrow(0, 5 * kLarge + kRounded, kSmall), 2));
+        REQUIRE(is_all(rest.narrow(0, 5 * kLarge + kRounded + kSmall, 4), 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("zero 2: a large gradient without a part in the loss, and padding, are zero in buffers that other units used") {
+  Twin comm;
+  constexpr int64_t kLarge = 1 << 18;
+  std::vector<std::unique_ptr<ParameterUnit>> units;
+  for (int i = 0; i < 4; ++i) {
+    auto& unit = *units.emplace_back(std::make_unique<ParameterUnit>("layer", at::kFloat));
+    if (i < 2) unit.param("small", {60}, Init::zeros(), Decay::kYes);
+    unit.param("unused", {kLarge}, Init::zeros(), Decay::kYes);
+    unit.param("used", {kLarge + 2}, Init::zeros(), Decay::kYes);
+    unit.allocate(comm);
+  }
+  GradientReducer gradients({.zero = 2}, units, comm);
+  gradients.begin_step();
+  auto loss = at::zeros({});
+  for (int i = 0; i < 4; ++i) {
+    for (const auto& p : units[static_cast<size_t>(i)]->params())
+      if (p.name == "used" || i >= 2) loss = loss + InPlaceSum::apply(p.tensor, NAN);
+  }
+  backward(gradients, loss, true);
+  for (const size_t i : {0, 1}) REQUIRE(is_all(gradients.reduced()[i].narrow(0, 0, kLarge), 0));
 }
 
 TEST_CASE("reduce_dtype is what travels; one rank keeps full precision") {

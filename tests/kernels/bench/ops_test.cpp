@@ -26,6 +26,7 @@ TEST_CASE("benches: ops on kernels are as accurate as plain LibTorch", "[benches
   for (auto* x : {&moe.x_TD, &moe.w1, &moe.w2, &moe.dout_TD}) *x = x->to(at::kBFloat16);
   expect_accurate(measure_inference(moe, conditions));
   expect_accurate(measure_router(moe, conditions));
+  expect_accurate(measure_adamw(moe, conditions));
   expect_accurate(measure_token_rounding(moe, conditions));
   auto moa = make_inputs(kMoaShape, conditions.routing, at::kCPU);
   for (auto* x : {&moa.x_TD, &moa.wq, &moa.wo, &moa.k, &moa.v, &moa.dout_TD}) *x = x->to(at::kBFloat16);

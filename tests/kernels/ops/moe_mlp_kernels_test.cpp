@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include "lib/ops/device.h"
+#include "lib/ops/gradient_target.h"
 #include "tests/catch.h"
 #include "tests/ops/moe_mlp_cases.h"
 #include "tests/ops/poisoned_memory.h"
@@ -108,8 +109,9 @@ TEST_CASE("moe_mlp on kernels: x and gates that are not contiguous have the same
   for (const int i : {1, 2}) REQUIRE(at::equal(actual.grads[i], expected.grads[i]));
 }
 
-TEST_CASE("moe_mlp on kernels: gradients are added straight into the parameters' buffers", "[moe_mlp]") {
+TEST_CASE("moe_mlp on kernels: gradients are stored in the parameters' buffers, or added to them", "[moe_mlp]") {
   ops::assume_compute_capability(GENERATE(80, 90));
+  const bool unwritten = GENERATE(false, true);
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
   const auto c = cases()[0];
   auto inputs = make_biased_inputs(c, Activation::kSwiglu);
@@ -120,7 +122,8 @@ TEST_CASE("moe_mlp on kernels: gradients are added straight into the parameters'
   for (const int i : parameters) {
     inputs[i] = inputs[i].detach().requires_grad_();
     inputs[i].set_grad_dtype(std::nullopt);
-    inputs[i].mutable_grad() = at::ones(inputs[i].sizes(), dtype);
+    inputs[i].mutable_grad() = at::full(inputs[i].sizes(), unwritten ? NAN : 1, dtype);
+    if (unwritten) ops::mark_unwritten(inputs[i].grad());
     torch::autograd::impl::set_post_acc_grad_hooks(inputs[i], std::make_unique<CountCalls>(calls));
   }
   const auto* data = inputs[1].grad().const_data_ptr();
@@ -136,7 +139,7 @@ TEST_CASE("moe_mlp on kernels: gradients are added straight into the parameters'
   const auto grads = torch::autograd::grad({again}, {leaves[1], leaves[2], leaves[4], leaves[5]}, {at::ones_like(again)});
   auto grad = grads.begin();
   for (const int i : parameters) {
-    const auto expected = grad->to(at::kFloat) + 1;
+    const auto expected = grad->to(at::kFloat) + (unwritten ? 0 : 1);
     REQUIRE(grad++->scalar_type() == at::kBFloat16);
     REQUIRE(inputs[i].grad().scalar_type() == dtype);
     REQUIRE((inputs[i].grad() - expected).norm().item<double>() < 2.5e-3 * expected.norm().item<double>());
