@@ -22,6 +22,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias) {
     ctx->save_for_backward({x, weight});
+    ctx->saved_data["biased"] = bias.has_value();
     if (!x.is_cpu() || bias) return at::linear(x, weight, bias);
     auto y = at::empty({x.size(0), weight.size(0)}, x.options());
     gemm(y, x, weight.t());
@@ -35,7 +36,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     at::Tensor dx, dweight, dbias;
     if (ctx->needs_input_grad(0)) gemm(dx = at::empty_like(x), dy, weight);
     if (ctx->needs_input_grad(1)) dweight = weight_gradient(weight, dy, x);
-    if (ctx->needs_input_grad(2)) dbias = dy.sum(0);
+    if (ctx->saved_data["biased"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
     return {dx, dweight, dbias};
   }
 
