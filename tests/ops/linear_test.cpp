@@ -3,6 +3,7 @@
 #include "lib/ops/gemm.h"
 
 #include "tests/ops/check_op.h"
+#include "tests/ops/linear_cases.h"
 
 namespace scatterlm {
 
@@ -45,6 +46,13 @@ TEST_CASE("gemm: into rows of a larger matrix, replaced and added", "[linear]") 
   ops::gemm_add(rows, a.t(), b);
   REQUIRE(test::max_abs(rows - 2 * expected) < 2e-4);
   REQUIRE(whole.isnan().sum().item<int64_t>() == 2 * size * size);
+}
+
+TEST_CASE("linear: weight gradients are stored, then added, in float32, on a GPU", "[linear][.gpu]") {
+  const bool biased = GENERATE(false, true);
+  test::check_weight_gradients_in_place(at::kCUDA, biased, 33, 24, 40);
+  test::check_weight_gradients_in_place(at::kCUDA, biased, 31, 31, 33);
+  test::check_weight_gradients_in_place(at::kCUDA, biased, 700, 512, 1536);
 }
 
 TEST_CASE("linear: errors", "[linear]") {

@@ -3,33 +3,13 @@
 
 #include <ATen/ATen.h>
 
-#include "lib/ops/gradient_target.h"
 #include "tests/catch.h"
+#include "tests/ops/linear_cases.h"
 
 namespace scatterlm {
 
 TEST_CASE("linear on kernels: weight gradients are stored, then added, in float32", "[linear]") {
-  const bool biased = GENERATE(false, true);
-  at::manual_seed(1);
-  const auto bf16 = [](at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16); };
-  const auto x = bf16({2, 33, 24}).requires_grad_(), dy = bf16({2, 33, 40});
-  const auto weight = bf16({40, 24}).requires_grad_(), bias = bf16({40}).requires_grad_();
-  for (const auto& p : {weight, bias}) {
-    p.set_grad_dtype(std::nullopt);
-    p.mutable_grad() = at::full(p.sizes(), NAN, at::kFloat);
-  }
-  bias.grad().zero_();
-  ops::mark_unwritten(weight.grad());
-  const auto wide = [](const at::Tensor& t) { return t.detach().to(at::kDouble).flatten(0, -2); };
-  const auto expected = at::mm(wide(dy).t(), wide(x));
-  for (int repeat = 1; repeat <= 3; ++repeat) {
-    const auto y = ops::linear(x, weight, biased ? std::optional(bias) : std::nullopt);
-    REQUIRE(y.equal(at::linear(x, weight, biased ? std::optional(bias) : std::nullopt)));
-    y.backward(dy);
-    REQUIRE((weight.grad() - repeat * expected).abs().max().item<double>() < 2e-5 * repeat);  // bf16 would be off by 0.05
-    REQUIRE((x.grad() - repeat * at::matmul(dy, weight)).abs().max().item<double>() < 0.3);
-    if (biased) REQUIRE((bias.grad() - repeat * wide(dy).sum(0)).abs().max().item<double>() < 0.1 * repeat);
-  }
+  test::check_weight_gradients_in_place(at::kCPU, GENERATE(false, true), 33, 24, 40);
 }
 
 TEST_CASE("linear on kernels: a weight without a gradient gets one of its own dtype, a frozen one none", "[linear]") {
