@@ -10,6 +10,7 @@
 #include "lib/nn/layer_kinds.h"
 #include "lib/ops/attention.h"
 #include "lib/ops/linear.h"
+#include "lib/ops/qk_norm_rope.h"
 
 namespace scatterlm::nn {
 namespace {
@@ -40,27 +41,26 @@ class GqaAttention final : public SubLayer {
   }
 
   at::Tensor forward(const at::Tensor& x_BSD, Context& context) override {
-    const auto [query, key] = Widths(config_);
-    const int64_t width = config_.head_dim;
-    const auto parts = ops::linear(x_BSD, qkv_weight_, qkv_bias_).split_with_sizes({query, key, key}, -1);
-    auto q = parts[0], k = parts[1], v = parts[2];
-    if (qk_norm_) {
-      q = qk_norm_->query(q);
-      k = qk_norm_->key(k);
-    }
-    if (config_.clip_qkv > 0) {
-      for (auto* x : {&q, &k, &v}) *x = x->clamp(-config_.clip_qkv, config_.clip_qkv);
-    }
     const auto [cos, sin] = rope_->at(first_position(context), x_BSD.size(1));
-    q = ops::rope(q.unflatten(-1, {-1, width}), cos, sin);
-    k = ops::rope(k.unflatten(-1, {-1, width}), cos, sin);
+    auto [q, k, v] = ops::qk_norm_rope(ops::linear(x_BSD, qkv_weight_, qkv_bias_), qk_norm_rope(), cos, sin);
     // ops::attention divides the scores by sqrt(P).
-    if (config_.multiplier) q = q * (*config_.multiplier * std::sqrt(static_cast<double>(width)));
-    const auto [keys, values] = with_cache(context, k, v.unflatten(-1, {-1, width}));
+    if (config_.multiplier) q = q * (*config_.multiplier * std::sqrt(static_cast<double>(config_.head_dim)));
+    const auto [keys, values] = with_cache(context, k, v);
     return ops::linear(ops::attention(q, keys, values, context.mask, window_).flatten(2), o_weight_, o_bias_);
   }
 
  private:
+  ops::QkNormRopeOptions qk_norm_rope() const {
+    ops::QkNormRopeOptions options{
+        .query_heads = config_.num_attention_heads, .key_heads = config_.num_key_value_heads, .clip = config_.clip_qkv};
+    if (qk_norm_) {
+      options.query_weight = qk_norm_->query_weight;
+      options.key_weight = qk_norm_->key_weight;
+      options.eps = qk_norm_->eps;
+    }
+    return options;
+  }
+
   AttentionConfig config_;
   int64_t window_;
   std::shared_ptr<RopeTable> rope_;

@@ -61,19 +61,24 @@ at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
   if (context.document_BS) context.mask = ops::document_mask(*context.document_BS, tokens_BS.size(1));
   units_.front()->wait_params();
   auto x = scaled(at::embedding(embedding_, tokens_BS), config_.embedding_multiplier);
-  const double branch = config_.residual_multiplier;
+  at::Tensor branch;  // what the last sub-layer adds to x
+  const auto normed = [&](const at::Tensor& weight) {
+    if (!branch.defined()) return ops::rms_norm(x, weight, config_.rms_norm_eps);
+    const auto [sum, y] = ops::add_rms_norm(x, scaled(branch, config_.residual_multiplier), weight, config_.rms_norm_eps);
+    x = sum;
+    return y;
+  };
   for (size_t i = 0; i < layers_.size(); i++) {
     const auto& layer = layers_[i];
     units_[i + 1]->wait_params();
     context.layer = static_cast<int64_t>(i);
-    x = x + scaled(layer.attention->forward(ops::rms_norm(x, layer.input_norm_weight, config_.rms_norm_eps), context), branch);
-    x = x +
-        scaled(layer.mlp->forward(ops::rms_norm(x, layer.post_attention_norm_weight, config_.rms_norm_eps), context), branch);
+    branch = layer.attention->forward(normed(layer.input_norm_weight), context);
+    branch = layer.mlp->forward(normed(layer.post_attention_norm_weight), context);
   }
   if (context.cache) context.cache->length += tokens_BS.size(1);
   units_.back()->wait_params();
   // The head is linear: what divides the logits may divide its input, which is smaller.
-  return scaled(ops::rms_norm(x, norm_weight_, config_.rms_norm_eps), 1 / config_.logits_scaling);
+  return scaled(normed(norm_weight_), 1 / config_.logits_scaling);
 }
 
 at::Tensor Model::cross_entropy_sum(const Batch& batch, Context& context) {

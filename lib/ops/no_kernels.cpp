@@ -9,7 +9,9 @@
 #include "lib/ops/moe_mlp.h"
 #include "lib/ops/normal.h"
 #include "lib/ops/parallel_linear.h"
+#include "lib/ops/qk_norm_rope.h"
 #include "lib/ops/reduce_partials.h"
+#include "lib/ops/rms_norm.h"
 #include "lib/ops/rope.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/routing.h"
@@ -40,7 +42,10 @@ bool fill_normal(const Tensor&, uint64_t, int64_t, float) { return false; }
 optional<Tensor> parallel_linear(const Tensor&, const Tensor&, const Routing&, RowOrder, RowOrder, const optional<Tensor>&) {
   return {};
 }
+optional<QueriesKeysValues> qk_norm_rope(const Tensor&, const QkNormRopeOptions&, const Tensor&, const Tensor&) { return {}; }
 bool reduce_partials(const Tensor&, const Tensor&, int64_t, const Tensor&) { return false; }
+optional<Tensor> rms_norm(const Tensor&, const Tensor&, double) { return {}; }
+optional<AddedAndNormed> add_rms_norm(const Tensor&, const Tensor&, const Tensor&, double) { return {}; }
 optional<Tensor> rotate(const Tensor&, const Tensor&, const Tensor&, int) { return {}; }
 optional<RouterOutput> router_scores(const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
 optional<Routing> make_routing(const Tensor&, int64_t) { return {}; }

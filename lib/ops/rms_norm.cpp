@@ -31,16 +31,31 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   }
 };
 
-}  // namespace
-
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+void check_norm(const at::Tensor& x, const at::Tensor& weight) {
   if (x.dim() < 1) fail("[rms_norm] x must be [..., D], got a scalar");
   if (weight.dim() != 1 || weight.size(0) != x.size(-1))
     fail("[rms_norm] weight must be [D={}], got {}", x.size(-1), shape_of(weight));
   if (weight.scalar_type() != x.scalar_type())
     fail("[rms_norm] weight must be {} as x, got {}", c10::toString(x.scalar_type()), c10::toString(weight.scalar_type()));
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  check_norm(x, weight);
+  if (auto y = cuda::rms_norm(x, weight, eps)) return *y;
   if (!x.is_cpu()) return at::rms_norm(x, weight.sizes(), weight, eps);
   return RmsNormFunction::apply(x.reshape({-1, x.size(-1)}).contiguous(), weight.contiguous(), eps).view(x.sizes());
+}
+
+AddedAndNormed add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, double eps) {
+  check_norm(x, weight);
+  if (branch.sizes() != x.sizes() || branch.scalar_type() != x.scalar_type())
+    fail("[add_rms_norm] branch must be {} {} as x, got {} {}", c10::toString(x.scalar_type()), shape_of(x),
+         c10::toString(branch.scalar_type()), shape_of(branch));
+  if (auto result = cuda::add_rms_norm(x, branch, weight, eps)) return *result;
+  const auto sum = x + branch;
+  return {sum, rms_norm(sum, weight, eps)};
 }
 
 }  // namespace scatterlm::ops

@@ -37,6 +37,26 @@ TEST_CASE("rms_norm: zeros, empty and strided input", "[rms_norm]") {
   REQUIRE(at::equal(ops::rms_norm(wide.slice(1, 2, 6), weight, 0), ops::rms_norm(wide.slice(1, 2, 6).contiguous(), weight, 0)));
 }
 
+TEST_CASE("add_rms_norm: on a CPU the bits of an addition and a norm", "[rms_norm]") {
+  const auto x = test::randn({3, 5, 24}, 8).to(at::kBFloat16), branch = test::randn({3, 5, 24}, 9).to(at::kBFloat16);
+  const auto weight = test::randn({24}, 10).to(at::kBFloat16);
+  const auto both = [](const at::Tensor& sum, const at::Tensor& y) { return at::stack({2 * sum, y}); };
+  const auto fused = test::run(
+      [&](const Tensors& in) {
+        const auto [sum, y] = ops::add_rms_norm(in[0], in[1], in[2], 1e-5);
+        return both(sum, y);
+      },
+      {x, branch, weight});
+  const auto single = test::run(
+      [&](const Tensors& in) {
+        const auto sum = in[0] + in[1];
+        return both(sum, ops::rms_norm(sum, in[2], 1e-5));
+      },
+      {x, branch, weight});
+  REQUIRE(at::equal(fused.value, single.value));
+  for (size_t i = 0; i < 3; ++i) REQUIRE(at::equal(fused.grads[i], single.grads[i]));
+}
+
 TEST_CASE("rms_norm: errors", "[rms_norm]") {
   REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 768}), at::ones({512}), 1e-5),
                       ContainsSubstring("[rms_norm] weight must be [D=768], got [512]"));
@@ -45,12 +65,35 @@ TEST_CASE("rms_norm: errors", "[rms_norm]") {
   REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 4}, at::kHalf), at::ones({4}, at::kHalf), 1e-5), ContainsSubstring("dtype"));
 }
 
+TEST_CASE("add_rms_norm: errors", "[rms_norm]") {
+  REQUIRE_THROWS_WITH(ops::add_rms_norm(at::ones({2, 4}), at::ones({4}), at::ones({4}), 1e-5),
+                      ContainsSubstring("[add_rms_norm] branch must be Float [2, 4] as x, got Float [4]"));
+  REQUIRE_THROWS_WITH(ops::add_rms_norm(at::ones({2, 4}), at::ones({2, 4}), at::ones({3}), 1e-5),
+                      ContainsSubstring("weight must be [D=4], got [3]"));
+}
+
 TEST_CASE("rms_norm: on a GPU", "[rms_norm][.gpu]") {
   const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
-  const auto width = GENERATE(33, 768);
+  const auto width = GENERATE(33, 64, 768, 2048, 7168);
   test::require_low_precision([](const Tensors& x) { return ops::rms_norm(x[0], x[1], 1e-5); },
                               [](const Tensors& x) { return reference::rms_norm(x[0], x[1], 1e-5); },
                               {test::randn({65, width}, 1), test::randn({width}, 2)}, {.dtype = dtype, .device = at::kCUDA});
+}
+
+TEST_CASE("add_rms_norm: on a GPU", "[rms_norm][.gpu]") {
+  const auto dtype = GENERATE(at::kFloat, at::kBFloat16);
+  const auto width = GENERATE(33, 64, 768, 2048, 7168);
+  const auto op = [](const Tensors& x) {
+    const auto [sum, y] = ops::add_rms_norm(x[0], x[1], x[2], 1e-5);
+    return at::stack({2 * sum, y});
+  };
+  const auto reference = [](const Tensors& x) {
+    const auto sum = x[0] + x[1];
+    return at::stack({2 * sum, reference::rms_norm(sum, x[2], 1e-5)});
+  };
+  test::require_low_precision(op, reference,
+                              {test::randn({1025, width}, 1), test::randn({1025, width}, 2), test::randn({width}, 3)},
+                              {.dtype = dtype, .device = at::kCUDA});
 }
 
 }  // namespace scatterlm
