@@ -72,13 +72,16 @@ void add_shapes_bench(CLI::App& parent, const bench::Bench& bench) {
           "--shapes", options->shapes,
           "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
           "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads (of width 128) per expert; "
+          "rms_norm: T,D; qk_norm_rope: B,S,H,Hkv,P: sequences, their length, query heads, key-value heads, head width; "
           "or a name in the README's table; or a set of shapes: published (those of the README), granularity, sparsity, "
           "rounding, inference; several with ';' between")
       ->required();
-  command
-      ->add_option("--routing", options->routing,
-                   "How tokens choose experts: random, balanced, skewed, or one (all tokens choose the same)")
-      ->capture_default_str();
+  if (bench.has_experts) {
+    command
+        ->add_option("--routing", options->routing,
+                     "How tokens choose experts: random, balanced, skewed, or one (all tokens choose the same)")
+        ->capture_default_str();
+  }
   if (bench.has_families) {
     command
         ->add_option(
@@ -94,15 +97,16 @@ void add_shapes_bench(CLI::App& parent, const bench::Bench& bench) {
   command->add_option("--json", options->json, "Write an evidence file");
   if (bench.dumps)
     command->add_option("--dump", options->dump, "Write inputs, outputs and gradients to this folder, as safetensors");
-  command->footer(fmt::format("Example:\n  scatterlm bench {} --shapes published --routing skewed", bench.name));
+  command->footer(fmt::format("Example:\n  scatterlm bench {} --shapes published{}", bench.name,
+                              bench.has_experts ? " --routing skewed" : ""));
   command->callback([&bench, options] { run_bench(bench, *options); });
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, int&) {
-  auto* command = app.add_subcommand(
-      "bench", "Check and time ops with experts and their kernels, or decoding, on the GPU, or on the CPU without one");
+  auto* command =
+      app.add_subcommand("bench", "Check and time ops and their kernels, or decoding, on the GPU, or on the CPU without one");
   command->require_subcommand(1);
   for (const auto& bench : bench::all_benches()) add_shapes_bench(*command, bench);
   add_bench_decode(*command);

@@ -35,6 +35,7 @@ struct Bench {
   std::function<std::vector<Measurement>(std::string_view shapes)> parse;  ///< throws Error about --shapes
   bool dumps = false;                                                      ///< has --dump
   bool has_families = true;                                                ///< has --family
+  bool has_experts = true;                                                 ///< has --routing
 };
 
 const std::vector<Bench>& all_benches();

@@ -1,23 +1,30 @@
 #include <fmt/format.h>
 
 #include "lib/bench/bench.h"
+#include "lib/bench/norms.h"
 
 namespace scatterlm::bench {
 namespace {
 
-/// `parse` reads shapes, `measure` takes the inputs of one.
+/// `parse` reads shapes, `measure` takes one.
 template <class Parse, class Measure>
-auto measurements(Parse parse, Measure measure) {
+auto measurements_of_shapes(Parse parse, Measure measure) {
   return [=](std::string_view text) {
     std::vector<Measurement> all;
     for (const auto& shape : parse(text)) {
-      const auto run = [=](const Conditions& conditions) {
-        return measure(make_inputs(shape, conditions.routing, conditions.machine.device), conditions);
-      };
+      const auto run = [=](const Conditions& conditions) { return measure(shape, conditions); };
       all.push_back({(shape.name.empty() ? "" : shape.name + " ") + text_of(shape.sizes()), run});
     }
     return all;
   };
+}
+
+/// `measure` takes the inputs of a shape.
+template <class Parse, class Measure>
+auto measurements(Parse parse, Measure measure) {
+  return measurements_of_shapes(parse, [=](const auto& shape, const Conditions& conditions) {
+    return measure(make_inputs(shape, conditions.routing, conditions.machine.device), conditions);
+  });
 }
 
 Bench kernels_alone(const std::string& name, const std::string& help, bool has_families) {
@@ -58,6 +65,16 @@ const std::vector<Bench>& all_benches() {
       kernels_alone("grouped_gemm", "The grouped matrix products of moe_mlp alone", true),
       kernels_alone("gather_sum", "The sums over experts of moe_mlp alone", false),
       kernels_alone("routing", "The routing metadata of moe_mlp alone", false),
+      {.name = "rms_norm",
+       .help = "A step of the residual stream, addition and RMSNorm, forward and backward",
+       .parse = measurements_of_shapes(parse_norm_shapes, measure_rms_norm),
+       .has_families = false,
+       .has_experts = false},
+      {.name = "qk_norm_rope",
+       .help = "Norm and rotary embedding of queries and keys between projection and attention, forward and backward",
+       .parse = measurements_of_shapes(parse_qk_norm_shapes, measure_qk_norm_rope),
+       .has_families = false,
+       .has_experts = false},
   };
   return benches;
 }

@@ -17,6 +17,7 @@
 #include "lib/ops/cross_entropy.h"
 #include "lib/ops/device.h"
 #include "lib/ops/normal.h"
+#include "lib/ops/qk_norm_rope.h"
 #include "lib/ops/reduce_partials.h"
 #include "lib/ops/rms_norm.h"
 #include "lib/ops/rope.h"
@@ -68,14 +69,42 @@ void check_activations(at::Device device) {
   }
 }
 
-void check_rms_norm(at::Device device) {
+at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight) {
+  const auto wide = x.to(x.scalar_type() == at::kBFloat16 ? at::kFloat : x.scalar_type());
+  const auto normed = wide * (wide.square().mean(-1, /*keepdim=*/true) + 1e-6).rsqrt();
+  return normed.to(x.scalar_type()) * weight;
+}
+
+void check_rms_norm(at::Device device, int64_t width) {
+  const Tensors inputs = {at::randn({31, width}, floats(device)), at::randn({31, width}, floats(device)),
+                          at::randn({width}, floats(device))};
   compare(
-      "rms_norm", {at::randn({31, 129}, floats(device)), at::randn({129}, floats(device))},
-      [](const Tensors& x) { return ops::rms_norm(x[0], x[1], 1e-6); },
-      [](const Tensors& x) {
-        const auto wide = x[0].to(x[0].scalar_type() == at::kBFloat16 ? at::kFloat : x[0].scalar_type());
-        const auto normed = wide * (wide.square().mean(-1, /*keepdim=*/true) + 1e-6).rsqrt();
-        return normed.to(x[0].scalar_type()) * x[1];
+      "rms_norm", inputs,
+      [](const Tensors& x) { return ops::rms_norm(x[0], x[2], 1e-6) + ops::add_rms_norm(x[0], x[1], x[2], 1e-6).y; },
+      [](const Tensors& x) { return plain_rms_norm(x[0], x[2]) + plain_rms_norm(x[0] + x[1], x[2]); });
+}
+
+/// Queries and keys of 5 and 1 heads, normalised over a head or all together.
+void check_qk_norm_rope(at::Device device, int64_t width, bool per_head) {
+  constexpr int64_t kHeads = 5;
+  const auto [cos, sin] = ops::rope_tables(17, width, 1e4, device);
+  const auto weight = [&](int64_t heads) { return at::randn({per_head ? width : heads * width}, floats(device)); };
+  compare(
+      "qk_norm_rope", {at::randn({3, 17, (kHeads + 2) * width}, floats(device)), weight(kHeads), weight(1)},
+      [&cos = cos, &sin = sin](const Tensors& x) {
+        const auto [q, k, v] = ops::qk_norm_rope(
+            x[0], {.query_heads = kHeads, .key_heads = 1, .query_weight = x[1], .key_weight = x[2], .eps = 1e-6}, cos, sin);
+        return at::cat({q, k, v}, 2);
+      },
+      [&cos = cos, &sin = sin, width](const Tensors& x) {
+        const auto tables = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+        const auto parts = x[0].split_with_sizes({kHeads * width, width, width}, -1);
+        const auto rotated = [&](const at::Tensor& part, const at::Tensor& norm_weight) {
+          const auto normed = plain_rms_norm(part.unflatten(-1, {-1, norm_weight.size(0)}), norm_weight);
+          return ops::ref::rope(normed.flatten(-2).unflatten(-1, {-1, width}), cos.to(tables), sin.to(tables))
+              .to(x[0].scalar_type());
+        };
+        return at::cat({rotated(parts[0], x[1]), rotated(parts[1], x[2]), parts[2].unflatten(-1, {1, width})}, 2);
       });
 }
 
@@ -117,11 +146,11 @@ void check_same_bits(at::Device device) {
   }
 }
 
-/// The benches compare before they time; one round of timing costs little.
+/// The benches of ops with experts: they compare before they time; one round of timing costs little.
 std::vector<Family> families_of_benches(const bench::Machine& machine, const std::string& suffix) {
   std::vector<Family> families;
   for (const auto& bench : bench::all_benches()) {
-    if (!suffix.empty() && !bench.has_families) continue;
+    if (!bench.has_experts || (!suffix.empty() && !bench.has_families)) continue;
     const bool heads = bench.name == "moa" || bench.name == "parallel_linear";
     families.push_back({bench.name + suffix, [&bench, &machine, heads] {
                           const bench::Conditions conditions{
@@ -136,11 +165,19 @@ std::vector<Family> families_of_benches(const bench::Machine& machine, const std
 
 std::vector<Family> families_of_ops(at::Device device) {
   return {{"activation", [=] { check_activations(device); }},
-          {"rms_norm", [=] { check_rms_norm(device); }},
+          {"rms_norm",
+           [=] {
+             for (const int64_t width : {129, 136, 2056}) check_rms_norm(device, width);
+           }},  // the kernel takes multiples of 8
+          {"qk_norm_rope",
+           [=] {
+             for (const int64_t width : {24, 48, 128})
+               for (const bool per_head : {false, true}) check_qk_norm_rope(device, width, per_head);
+           }},  // and here of 16
           {"rope",
            [=] {
              for (const int64_t width : {24, 48}) check_rope(device, width);
-           }},  // the kernel takes multiples of 16
+           }},  // likewise
           {"cross_entropy",
            [=] {
              for (const int64_t vocab : {131, 136}) check_cross_entropy(device, vocab);

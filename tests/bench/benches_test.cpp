@@ -1,4 +1,5 @@
 #include "lib/bench/bench.h"
+#include "lib/bench/norms.h"
 #include "tests/catch.h"
 
 namespace scatterlm::bench {
@@ -14,6 +15,7 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
   const Machine machine;
   for (const auto& bench : all_benches()) {
     INFO(bench.name);
+    if (!bench.has_experts) continue;
     const bool moa = bench.name == "moa" || bench.name == "parallel_linear";
     const bool kernels_alone =
         bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing" || bench.name == "adamw";
@@ -29,6 +31,31 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
       for (const auto* key : {"saved_mib", "peak_mib", "host_us"}) REQUIRE(row.contains(key) != kernels_alone);
     }
   }
+}
+
+TEST_CASE("rms_norm, qk_norm_rope: checked, then timed beside LibTorch", "[benches]") {
+  const Machine machine;
+  const auto rows_of = [&](size_t bench, const char* shapes, const char* shape) {
+    REQUIRE_FALSE(all_benches()[bench].has_experts);
+    const auto measurements = all_benches()[bench].parse(shapes);
+    REQUIRE(measurements[0].shape.find("olmoe_1b_7b") == 0);
+    REQUIRE(measurements[1].shape == shape);
+    return measurements[1].run(few_rounds(machine)).rows;
+  };
+  const auto norm = rows_of(all_benches().size() - 2, "olmoe_1b_7b;5,24", "5,24")[0];
+  REQUIRE((norm["D"] == 24 && norm["max_err_ratio"].is_number() && norm["aten"]["fwdbwd"]["gbps"].is_number()));
+  REQUIRE(double(norm["fwdbwd_ms"]) * double(norm["fwdbwd_gbps"]) * 1e6 == Approx(8.0 * 4 * 5 * 24));
+  const auto heads = rows_of(all_benches().size() - 1, "olmoe_1b_7b;2,5,4,2,16", "2,5,4,2,16");
+  REQUIRE(heads.size() == 3);
+  REQUIRE((heads[0]["norm"] == "none" && heads[1]["norm"] == "head" && heads[2]["norm"] == "full"));
+  REQUIRE(heads[2]["single"]["fwd"]["gbps"].is_number());
+  REQUIRE(double(heads[0]["fwd_ms"]) * double(heads[0]["fwd_gbps"]) * 1e6 == Approx(4.0 * 2 * 10 * 6 * 16));
+  REQUIRE(double(heads[2]["fwdbwd_ms"]) * double(heads[2]["fwdbwd_gbps"]) * 1e6 == Approx(4.0 * 10 * 16 * (2 * 6 + 2 * 8 + 6)));
+}
+
+TEST_CASE("rms_norm, qk_norm_rope: shapes that are none", "[benches]") {
+  REQUIRE_THROWS_WITH(parse_qk_norm_shapes("1,2,3,2,16"), "--shapes: H of '1,2,3,2,16' must be a multiple of Hkv");
+  REQUIRE_THROWS_WITH(parse_qk_norm_shapes("1,2,4,2,15"), "--shapes: P of '1,2,4,2,15' must be even");
 }
 
 TEST_CASE("moe_mlp: dense MLPs as wide as the experts of a token and as all", "[benches]") {
