@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "lib/bench/bench.h"
+#include "lib/bench/norms.h"
 #include "lib/ops/device.h"
 #include "tests/catch.h"
 
@@ -32,6 +33,9 @@ TEST_CASE("benches: ops on kernels are as accurate as plain LibTorch", "[benches
   for (auto* x : {&moa.x_TD, &moa.wq, &moa.wo, &moa.k, &moa.v, &moa.dout_TD}) *x = x->to(at::kBFloat16);
   expect_accurate(measure_moa(moa, conditions));
   expect_accurate(measure_parallel_linear(moa, conditions));
+  expect_accurate(measure_rms_norm({.tokens = 33, .model = 136}, conditions));
+  expect_accurate(
+      measure_qk_norm_rope({.batch = 2, .sequence = 33, .query_heads = 4, .key_heads = 2, .head_dim = 48}, conditions));
 }
 
 }  // namespace scatterlm::bench
