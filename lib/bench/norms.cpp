@@ -143,15 +143,15 @@ Measured measure_rms_norm(const NormShape& shape, const Conditions& conditions) 
   at::manual_seed(0);
   const auto rows = [&] { return at::randn({shape.tokens, shape.model}, options); };
   const NormCase bench{.inputs = {rows(), rows(), at::randn({shape.model}, options).mul_(0.1).add_(1)},
-                   .grads = {rows(), rows()},
-                   .op = [](const variable_list& x) -> variable_list {
-                     const auto [sum, y] = ops::add_rms_norm(x[0], x[1], x[2], kNormEps);
-                     return {sum, y};
-                   },
-                   .plain = [](const variable_list& x) -> variable_list {
-                     const auto sum = x[0] + x[1];
-                     return {sum, plain_norm(sum, x[2])};
-                   }};
+                       .grads = {rows(), rows()},
+                       .op = [](const variable_list& x) -> variable_list {
+                         const auto [sum, y] = ops::add_rms_norm(x[0], x[1], x[2], kNormEps);
+                         return {sum, y};
+                       },
+                       .plain = [](const variable_list& x) -> variable_list {
+                         const auto sum = x[0] + x[1];
+                         return {sum, plain_norm(sum, x[2])};
+                       }};
   auto row = norm_row(shape.sizes(), conditions.machine);
   row["max_err_ratio"] = bench.check("rms_norm", {"sum", "y", "dx", "dbranch", "dweight"});
   const auto kernel = add_rms_norm_work(shape, conditions.machine.element_bytes());
@@ -169,7 +169,7 @@ Measured measure_qk_norm_rope(const QkNormShape& shape, const Conditions& condit
     at::manual_seed(0);
     const auto heads = [&](int64_t count) { return at::randn({shape.batch, shape.sequence, count, shape.head_dim}, options); };
     NormCase bench{.inputs = norm_weights(norm, shape, options),
-               .grads = {heads(shape.query_heads), heads(shape.key_heads), heads(shape.key_heads)}};
+                   .grads = {heads(shape.query_heads), heads(shape.key_heads), heads(shape.key_heads)}};
     bench.inputs.insert(bench.inputs.begin(), at::randn({shape.batch, shape.sequence, shape.row_width()}, options));
     const auto call_of = [&, cos = cos, sin = sin](auto op) {
       return [=](const variable_list& x) -> variable_list {
