@@ -123,7 +123,10 @@ struct WgradArgs {
   GradientUpdate update;  ///< kStore: 0 for an expert without rows; kAdd: dw += (rounded to the type of dw)
   int num_sms;
   int compute_capability;
+  void* workspace;  ///< grouped_gemm_wgrad_workspace_bytes(): partial sums of experts with many rows; may hold anything
 };
+/// At most 512 KB for each multiprocessor; 0 for few rows, and for kernels that do not divide an expert's rows.
+int64_t grouped_gemm_wgrad_workspace_bytes(const WgradArgs& args);
 void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream);
 
 }  // namespace scatterlm::kernels

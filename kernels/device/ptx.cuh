@@ -169,6 +169,20 @@ __device__ __forceinline__ void store_shared_zeros(uint32_t address) {
   SCATTERLM_PTX("st.shared.v4.b32 [%0], {%1, %1, %1, %1};", "r"(address), "r"(0));
 }
 
+// ---- Counters in global memory, between blocks
+
+/// Adds, after everything that this thread, and those it has met at a barrier before, wrote.
+__device__ __forceinline__ void add_release(int32_t* counter, int32_t x) {
+  SCATTERLM_PTX("red.release.gpu.global.add.s32 [%0], %1;", "l"(counter), "r"(x));
+}
+/// Waits until the counter has at least this value; what was written before it was added to is visible afterwards.
+__device__ __forceinline__ void wait_for_at_least(const int32_t* counter, int32_t value) {
+  int32_t now;
+  do {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+  } while (now < value);
+}
+
 // ---- Arithmetic
 
 __device__ __forceinline__ float tanh_approximate(float x) {

@@ -19,6 +19,12 @@ WgradOperand operand(const void* data, const int32_t* rows_R, int64_t width, int
   return operand;
 }
 
+int64_t tiles(const WgradArgs& args) { return ceil_div(args.m, kTileRows) * ceil_div(args.n, kTileColumns); }
+
+int64_t most_slots(const WgradArgs& args) {
+  return most_wgrad_slots(args.experts.num_rows, args.experts.num_experts, tiles(args), args.num_sms);
+}
+
 template <class LoadA, class LoadB>
 void run(const WgradArgs& args, cudaStream_t stream) {
   const int element = size_of(args.dw_type);
@@ -29,13 +35,17 @@ void run(const WgradArgs& args, cudaStream_t stream) {
                          {args.n * element, args.m * args.n * element}, {128 / element, 64, 1});
   params.offsets_E1 = args.experts.offsets_E1;
   params.tile_counters = args.experts.tile_counters();
+  params.partials = static_cast<float4*>(args.workspace);
+  params.dw_data = args.dw;
   params.num_experts = static_cast<int>(args.experts.num_experts);
-  params.m_tiles = static_cast<int>(ceil_div(args.m, 128));
+  params.m = static_cast<int>(args.m);
+  params.n = static_cast<int>(args.n);
+  params.m_tiles = static_cast<int>(ceil_div(args.m, kTileRows));
   params.n_tiles = static_cast<int>(ceil_div(args.n, kTileColumns));
   params.dw_type = args.dw_type;
   params.update = args.update;
-  const int64_t tiles = args.experts.num_experts * params.m_tiles * params.n_tiles;
-  launch(kOp, wgrad_kernel<LoadA, LoadB>, std::min<int64_t>(args.num_sms, tiles), kThreads, WgradPipe::kBytes, params, stream);
+  const int64_t parts = args.experts.num_experts * tiles(args) + most_slots(args);
+  launch(kOp, wgrad_kernel<LoadA, LoadB>, std::min<int64_t>(args.num_sms, parts), kThreads, kWgradSharedBytes, params, stream);
 }
 
 template <class Width>
@@ -46,6 +56,10 @@ void run_gathered(const WgradArgs& args, cudaStream_t stream) {
 }
 
 }  // namespace
+
+int64_t grouped_gemm_wgrad_workspace_bytes(const WgradArgs& args) {
+  return args.compute_capability == kHopper ? most_slots(args) * kTileRows * kTileColumns * int64_t{sizeof(float)} : 0;
+}
 
 void grouped_gemm_wgrad(const WgradArgs& args, cudaStream_t stream) {
   check_operand(kOp, "a", args.a, args.m);

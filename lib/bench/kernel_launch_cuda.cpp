@@ -34,19 +34,21 @@ kernels::GroupedProduct product(const MoeTensors& t, const at::Tensor& a, const 
 void wgrad(const MoeTensors& t, const at::Tensor& a, const at::Tensor& a_rows_R, const at::Tensor& b,
            const at::Tensor& b_rows_R, at::Tensor& dw, cudaStream_t stream) {
   const auto rows = [](const at::Tensor& x) { return x.defined() ? x.const_data_ptr<int32_t>() : nullptr; };
-  kernels::grouped_gemm_wgrad({.experts = expert_rows(t),
-                               .a = a.const_data_ptr(),
-                               .a_rows_R = rows(a_rows_R),
-                               .b = b.const_data_ptr(),
-                               .b_rows_R = rows(b_rows_R),
-                               .m = a.size(1),
-                               .n = b.size(1),
-                               .dw = dw.mutable_data_ptr(),
-                               .dw_type = kernels::DataType::kBfloat16,
-                               .update = kernels::GradientUpdate::kStore,
-                               .num_sms = ops::num_sms(a),
-                               .compute_capability = ops::compute_capability(a)},
-                              stream);
+  kernels::WgradArgs args{.experts = expert_rows(t),
+                          .a = a.const_data_ptr(),
+                          .a_rows_R = rows(a_rows_R),
+                          .b = b.const_data_ptr(),
+                          .b_rows_R = rows(b_rows_R),
+                          .m = a.size(1),
+                          .n = b.size(1),
+                          .dw = dw.mutable_data_ptr(),
+                          .dw_type = kernels::DataType::kBfloat16,
+                          .update = kernels::GradientUpdate::kStore,
+                          .num_sms = ops::num_sms(a),
+                          .compute_capability = ops::compute_capability(a)};
+  const auto workspace = at::empty({kernels::grouped_gemm_wgrad_workspace_bytes(args)}, dw.options().dtype(at::kByte));
+  args.workspace = workspace.mutable_data_ptr();
+  kernels::grouped_gemm_wgrad(args, stream);
 }
 
 void gather_sum(const MoeTensors& t, const at::Tensor& y_RD, const at::Tensor& gates_TK, at::Tensor& out_TD,

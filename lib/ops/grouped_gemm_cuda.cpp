@@ -17,6 +17,8 @@ at::Tensor ExpertGemms::weight_gradient(const at::Tensor& weight, kernels::Wgrad
   args.compute_capability = capability;
   args.m = weight.size(1);
   args.n = weight.size(2);
+  const auto workspace = at::empty({kernels::grouped_gemm_wgrad_workspace_bytes(args)}, weight.options().dtype(at::kByte));
+  args.workspace = workspace.mutable_data_ptr();
   kernels::grouped_gemm_wgrad(args, stream);
   return target.result();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/grouped_gemm.h"
+#include "kernels/grouped_gemm/wgrad_split.h"
 
 namespace scatterlm::kernels::test {
 
@@ -156,6 +157,16 @@ struct DeviceExperts {
 
   Buffer<int32_t> offsets, tiles;
   ExpertRows rows;
+};
+
+/// A host thread in place of the warp that a WgradPlanner runs on.
+struct OneLane {
+  static constexpr int kLanes = 1;
+  static int lane() { return 0; }
+  static int sum(int x) { return x; }
+  static int max(int x) { return x; }
+  static LaneSums scan(int x) { return {0, x}; }
+  static void sync() {}
 };
 
 }  // namespace scatterlm::kernels::test

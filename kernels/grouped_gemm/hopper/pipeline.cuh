@@ -38,15 +38,12 @@ struct Pipeline {
   __device__ uint32_t counter() const { return base + kCounter; }
   __device__ uint32_t epilogue_barriers(int warpgroup) const { return base + kBarriers + kStages * 16 + warpgroup * 16; }
 
-  /// The tile that a stage begins, four integers, written before the stage is full.
+  /// The tile that a stage begins, sixteen bytes, written before the stage is full.
   template <class Tile>
   __device__ void set_tile(int stage, const Tile& tile) const {
     store_shared(base + kTiles + stage * 16, __builtin_bit_cast(uint4, tile));
   }
-  template <class Tile>
-  __device__ Tile tile(int stage) const {
-    return __builtin_bit_cast(Tile, load_shared(base + kTiles + stage * 16));
-  }
+  __device__ uint4 tile(int stage) const { return load_shared(base + kTiles + stage * 16); }
 
   /// By one thread. A stage is full when thread 0 of the loaders has announced its bytes and they and the copies of
   /// `copying_threads` others are in; it is empty when every computing warp has let go of it.
@@ -93,11 +90,11 @@ class Accumulator {
   template <class Tile>
   __device__ Tile next_tile() {
     barrier_wait(pipe_.full(at_.stage), at_.phase);
-    Tile tile{};
-    if (threadIdx.x % 32 == 0) tile = pipe_.template tile<Tile>(at_.stage);  // read by the lane that lets go of the stage
-    auto& words = reinterpret_cast<int(&)[4]>(tile);
-    for (int& word : words) word = __shfl_sync(~0u, word, 0);
-    return tile;
+    uint4 words{};
+    if (threadIdx.x % 32 == 0) words = pipe_.tile(at_.stage);  // read by the lane that lets go of the stage
+    words = {__shfl_sync(~0u, words.x, 0), __shfl_sync(~0u, words.y, 0), __shfl_sync(~0u, words.z, 0),
+             __shfl_sync(~0u, words.w, 0)};
+    return __builtin_bit_cast(Tile, words);
   }
 
   /// Of a tile without products: lets go of the stage that announced it.

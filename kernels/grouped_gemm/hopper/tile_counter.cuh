@@ -5,6 +5,12 @@
 
 namespace scatterlm::kernels::hopper {
 
+/// By each of `arrivals` threads of the grid when its part of the grid needs the counters no more; the last one clears them.
+/// The upper half of counters[1] is the kernel's own.
+__device__ inline void finish_tiles(int32_t* counters, unsigned arrivals) {
+  if ((static_cast<unsigned>(atomicAdd(counters + 1, 1)) & 0xFFFF) == arrivals - 1) counters[0] = counters[1] = 0;
+}
+
 /// Of one block, for the kThreads threads that load; all of them call take().
 template <int kThreads>
 class TileCounter {
@@ -26,9 +32,9 @@ class TileCounter {
     }
     return number_;
   }
-  /// When the number taken was behind the last tile. The last block to come here clears the counters.
+  /// When the number taken was behind the last tile, if nobody else needs the counters.
   __device__ void finish() {
-    if (threadIdx.x == 0 && atomicAdd(counters_ + 1, 1) == static_cast<int>(gridDim.x) - 1) counters_[0] = counters_[1] = 0;
+    if (threadIdx.x == 0) finish_tiles(counters_, gridDim.x);
   }
 
  private:

@@ -4,10 +4,16 @@
 // Blocks of 64 rows of one expert. Operands in expert order come by the copy engine through a shifted map (epilogue.cuh), which
 // fills rows past the expert's end with zeros; gathered ones by cp.async, zeros likewise. An expert without rows has no blocks:
 // its tile is zeros, stored without touching the ring.
+//
+// The rows of an expert with many of them are divided among blocks (wgrad_split.h says how, and why this cannot deadlock). A
+// partial sum goes from the registers to its slot of the workspace as the threads hold it, 16 bytes a thread; who has stored
+// one counts it. Sums of these wait until all are counted.
 #pragma once
 #include "kernels/grouped_gemm/hopper/epilogue.cuh"
 #include "kernels/grouped_gemm/hopper/pipeline.cuh"
 #include "kernels/grouped_gemm/hopper/tile_counter.cuh"
+#include "kernels/grouped_gemm/update_pair.cuh"
+#include "kernels/grouped_gemm/wgrad_split.h"
 
 namespace scatterlm::kernels::hopper {
 
@@ -23,19 +29,48 @@ struct WgradParams {
   WgradOperand a, b;
   CUtensorMap dw;  ///< {n, m, E}, box of 128 bytes x 64 rows
   const int32_t* offsets_E1;
-  int32_t* tile_counters;
-  int num_experts, m_tiles, n_tiles;
+  int32_t* tile_counters;  ///< the upper half of the second counts partial sums, once for each warpgroup
+  float4* partials;        ///< [slots, 32, 256]: slot, four accumulators, thread
+  void* dw_data;
+  int num_experts, m, n, m_tiles, n_tiles;
   DataType dw_type;
   GradientUpdate update;
 };
 
-/// What the loaders say of a tile.
+/// What the loaders say of a part of the work (WgradPart). Sixteen bits suffice: routing has at most 4096 experts, and
+/// WgradSplit bounds the slots.
 struct WgradAnnounced {
-  int expert, m_tile, n_tile;
-  int num_blocks;  ///< of 64 rows; 0 for an expert without rows
+  int num_blocks;  ///< of 64 rows to multiply; 0 for an expert without rows and for a sum of partial sums
+  int16_t expert;  ///< -1: the end
+  uint16_t m_tile, n_tile;
+  uint16_t slot, num_pieces, piece;
 };
 
 using WgradPipe = Pipeline<4, 2 * Panels::kBytes>;
+constexpr uint32_t kWgradSharedBytes = WgradPipe::kBytes + sizeof(WgradSplit);
+static_assert(kWgradSharedBytes <= 232448, "more shared memory than a block can have on sm_90");
+
+__device__ inline WgradSplit& wgrad_split() {
+  return *reinterpret_cast<WgradSplit*>(dynamic_shared<char>() + WgradPipe::kBytes);
+}
+
+/// The lanes of a WgradPlanner.
+struct WarpLanes {
+  static constexpr int kLanes = 32;
+  __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
+  __device__ static int sum(int x) { return __reduce_add_sync(~0u, x); }
+  __device__ static int max(int x) { return static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(x))); }
+  __device__ static LaneSums scan(int x) {
+    int sum = x;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(~0u, sum, step);
+      if (lane() >= step) sum += before;
+    }
+    return {sum - x, __shfl_sync(~0u, sum, 31)};
+  }
+  __device__ static void sync() { __syncwarp(); }
+};
 
 /// Loads 64 kBoxes columns of an operand in expert order, 64 rows at a time; thread 0 calls.
 template <int kBoxes>
@@ -44,7 +79,7 @@ class BulkColumns {
   static constexpr bool kCopies = false;
   static constexpr uint32_t kBulkBytes = kBoxes * kBoxBytes;
 
-  __device__ BulkColumns(const WgradOperand& operand, int column, const WgradTile& tile)
+  __device__ BulkColumns(const WgradOperand& operand, int column, const WgradPart& tile)
       : operand_(operand), column_(column), row_(tile.row), row_end_(tile.row_end) {}
 
   __device__ void load(uint32_t to, uint32_t full) {
@@ -87,7 +122,7 @@ class GatheredColumns {
   static constexpr bool kCopies = true;
   static constexpr uint32_t kBulkBytes = 0;
 
-  __device__ GatheredColumns(const WgradOperand& operand, int column, const WgradTile& tile)
+  __device__ GatheredColumns(const WgradOperand& operand, int column, const WgradPart& tile)
       : operand_(operand), lane_(threadIdx.x % 32), warp_(threadIdx.x / 32), row_(tile.row), row_end_(tile.row_end) {
     const int chunk_column = column + lane_ % 8 * 8;
     from_ = static_cast<const char*>(operand.data) + chunk_column * 2;
@@ -130,19 +165,33 @@ class GatheredColumns {
 template <class LoadA, class LoadB>
 __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
   constexpr bool kCopies = LoadA::kCopies || LoadB::kCopies;
-  if (!kCopies && threadIdx.x != 0) return;
+  if (!kCopies && threadIdx.x >= 32) return;
   RingPosition<WgradPipe::kStages> at;
   TileCounter<kCopies ? 128 : 1> counter(p.tile_counters, pipe.counter());
   counter.ask();
-  const WgradSchedule schedule(p.offsets_E1, p.num_experts, p.m_tiles, p.n_tiles);
+  if (threadIdx.x < 32) {
+    const int tiles = p.m_tiles * p.n_tiles, blocks = static_cast<int>(gridDim.x);
+    WgradPlanner<WarpLanes>(p.offsets_E1, p.num_experts, tiles, blocks, wgrad_split()).plan();
+    __syncwarp();
+  }
+  if constexpr (kCopies) named_barrier_sync(3, 128);
+  if (!kCopies && threadIdx.x != 0) return;
+  const WgradSplitSchedule schedule(p.offsets_E1, p.num_experts, p.m_tiles, p.n_tiles, wgrad_split());
   const auto announce_alone = [&](const WgradAnnounced& tile) {
     announce(pipe, at, tile);
     if constexpr (kCopies) barrier_arrive_after_copies(pipe.full(at.stage));
     at.advance();
   };
-  for (WgradTile tile; schedule.find(counter.take(), tile);) {
+  for (WgradPart tile; schedule.find(counter.take(), tile);) {
     counter.ask();
-    const WgradAnnounced announced{tile.expert, tile.m_tile, tile.n_tile, (tile.row_end - tile.row + 63) / 64};
+    if (tile.kind == WgradPart::Kind::kNothing) continue;
+    const WgradAnnounced announced{.num_blocks = ceil_div(tile.row_end - tile.row, kWgradBlockRows),
+                                   .expert = static_cast<int16_t>(tile.expert),
+                                   .m_tile = static_cast<uint16_t>(tile.m_tile),
+                                   .n_tile = static_cast<uint16_t>(tile.n_tile),
+                                   .slot = static_cast<uint16_t>(tile.slot),
+                                   .num_pieces = static_cast<uint16_t>(tile.num_pieces),
+                                   .piece = static_cast<uint16_t>(tile.piece)};
     if (announced.num_blocks == 0) {
       announce_alone(announced);
       continue;
@@ -165,7 +214,6 @@ __device__ void load_wgrad(const WgradParams& p, const WgradPipe& pipe) {
       }
     }
   }
-  counter.finish();
   announce_alone({.expert = -1});
 }
 
@@ -213,7 +261,59 @@ class WgradStore {
     }
   }
 
+  /// A partial sum, to its slot.
+  __device__ void store_partial(const WgradAnnounced& tile, const float (&acc)[128]) {
+    float4* to = partials(tile.slot);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) to[i * 256] = {acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3]};
+    panels_.sync();
+    if (panels_.leader()) add_release(p_.tile_counters + 1, 1 << 16);
+  }
+
+  /// Part tile.piece of tile.num_pieces of a tile, in groups of 8 columns: the sums of all its pieces, in order.
+  __device__ void sum_partials(const WgradAnnounced& tile, int num_slots) {
+    if (panels_.leader()) wait_for_at_least(p_.tile_counters + 1, 2 * num_slots << 16);
+    panels_.sync();
+    constexpr int kGroups = kTileColumns / 8, kAtOnce = 4;
+    const int pieces = tile.num_pieces, end = kGroups * (tile.piece + 1) / pieces;
+    const int64_t step = int64_t{p_.m_tiles} * p_.n_tiles * kSlotSize;
+    for (int first = kGroups * tile.piece / pieces; first < end; first += kAtOnce) {
+      const float4* from = partials(tile.slot) + first * 256;
+      float4 sums[kAtOnce] = {};
+#pragma unroll 4
+      for (int i = 0; i < pieces; ++i, from += step)
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j)
+          if (first + j < end) add(sums[j], __ldcg(from + j * 256));
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j)
+        if (first + j < end) update(tile, first + j, sums[j]);
+    }
+  }
+
  private:
+  static constexpr int kSlotSize = 32 * 256;
+
+  /// Of this thread, in a slot.
+  __device__ float4* partials(int slot) const { return p_.partials + int64_t{slot} * kSlotSize + (threadIdx.x - 128); }
+
+  __device__ static void add(float4& sum, const float4& x) {
+    sum.x += x.x;
+    sum.y += x.y;
+    sum.z += x.z;
+    sum.w += x.w;
+  }
+
+  /// Accumulators 4 group .. 4 group + 3: two neighbouring columns in each of two rows (wgmma.cuh).
+  __device__ void update(const WgradAnnounced& tile, int group, const float4& sum) const {
+    const int column = tile.n_tile * kTileColumns + group * 8 + static_cast<int>(threadIdx.x % 4) * 2;
+    const int row = tile.m_tile * 128 + static_cast<int>(threadIdx.x / 32 - 4) * 16 + static_cast<int>(threadIdx.x % 32 / 4);
+    if (column >= p_.n) return;
+    const int64_t at = (int64_t{tile.expert} * p_.m + row) * p_.n + column;
+    if (row < p_.m) update_pair(p_.dw_data, p_.dw_type, p_.update, at, sum.x, sum.y);
+    if (row + 8 < p_.m) update_pair(p_.dw_data, p_.dw_type, p_.update, at + int64_t{8} * p_.n, sum.z, sum.w);
+  }
+
   __device__ void send(const WgradAnnounced& tile, uint32_t buffer, int column) {
     panels_.publish();
     if (panels_.leader()) {
@@ -225,9 +325,9 @@ class WgradStore {
   __device__ void copy_out(const WgradAnnounced& tile, uint32_t buffer, int column) {
     const int x = tile.n_tile * kTileColumns + column, y = tile.m_tile * 128 + panels_.warpgroup() * 64;
     if (p_.update == GradientUpdate::kStore)
-      tma_store(p_.dw, buffer, x, y, tile.expert);
+      tma_store(p_.dw, buffer, x, y, int{tile.expert});
     else
-      tma_reduce_add(p_.dw, buffer, x, y, tile.expert);
+      tma_reduce_add(p_.dw, buffer, x, y, int{tile.expert});
   }
 
   const WgradParams& p_;
@@ -260,15 +360,22 @@ __global__ void __launch_bounds__(kThreads, 1) wgrad_kernel(const __grid_constan
   while ((tile = accumulator.template next_tile<WgradAnnounced>()).expert >= 0) {
     if (tile.num_blocks == 0) {
       accumulator.skip();
-      out.store_zeros(tile);
+      if (tile.num_pieces > 0)
+        out.sum_partials(tile, wgrad_split().num_slots);
+      else
+        out.store_zeros(tile);
       continue;
     }
     float acc[128];
     for (int block = 0; block < tile.num_blocks; ++block) accumulator.step(acc, block);
     accumulator.finish(acc);
-    out.store(tile, acc);
+    if (tile.num_pieces > 0)
+      out.store_partial(tile, acc);
+    else
+      out.store(tile, acc);
   }
   tma_store_wait<0>();
+  if (threadIdx.x % 128 == 0) finish_tiles(params.tile_counters, 2 * gridDim.x);  // both warpgroups: they count pieces too
 }
 
 }  // namespace scatterlm::kernels::hopper

@@ -33,6 +33,10 @@ struct alignas(8) float2 {
   float x, y;
 };
 
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
 inline emulated::Index& threadIdx = emulated::thread_index;
 inline emulated::Index& blockIdx = emulated::block_index;
 inline emulated::Index& blockDim = emulated::block_dim;

@@ -244,6 +244,10 @@ void named_barrier_sync(int id, int threads) {
   wait_until("named barrier " + std::to_string(id), [&barrier, generation] { return barrier.generation != generation; });
 }
 
+void wait_for_at_least(const int32_t* counter, int32_t value) {
+  wait_until("counter of at least " + std::to_string(value), [counter, value] { return *counter >= value; });
+}
+
 const uint64_t* warp_exchange(uint64_t value) {
   auto& warp = machine().warps[machine().current / 32];
   const uint64_t generation = warp.generation;

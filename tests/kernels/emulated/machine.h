@@ -40,6 +40,9 @@ void barrier_complete_bytes(uint32_t barrier, int64_t bytes);
 void barrier_wait(uint32_t barrier, uint32_t parity);
 void named_barrier_sync(int id, int threads);
 
+/// Until the counter in global memory has at least this value.
+void wait_for_at_least(const int32_t* counter, int32_t value);
+
 /// All 32 lanes meet and see one another's values. The result is valid until the lane's next exchange.
 const uint64_t* warp_exchange(uint64_t value);
 

@@ -186,6 +186,8 @@ inline uint4 load_shared(uint32_t address) {
   std::memcpy(&value, emulated::shared(address), 16);
   return value;
 }
+inline void add_release(int32_t* counter, int32_t x) { *counter += x; }
+using emulated::wait_for_at_least;
 inline void store_shared_zeros(uint32_t address) { std::memset(emulated::shared(address), 0, 16); }
 
 inline float tanh_approximate(float x) { return std::tanh(x); }
