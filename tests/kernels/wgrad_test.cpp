@@ -111,7 +111,7 @@ TEST_CASE("grouped_gemm_wgrad: the same bits twice", KERNEL_TAGS) {
 }
 
 TEST_CASE("grouped_gemm_wgrad: rows of long experts divided among blocks", KERNEL_TAGS) {
-  // Pieces of 12 and 11 blocks of rows, the last of them not whole; on a GPU other blocks run at once.
+  // Pieces of 10, 8 and 7 blocks of rows, the last block not whole; on a GPU several blocks work on a tile at once.
   const Experts experts({40, 2500, 0, 900, 768});
   const auto [m, n] = GENERATE(std::pair{136, 264}, std::pair{72, 8});
   const bool gather = GENERATE(false, true);
