@@ -63,6 +63,26 @@ TEST_CASE("moe_mlp: a captured layer gives the same bits, for other inputs too",
   }
 }
 
+TEST_CASE("moe_mlp: weight gradients when few experts take most rows", "[moe_mlp][.gpu]") {
+  const int64_t tokens = 40000, experts = 32;
+  at::manual_seed(3);
+  auto ids_TK = at::randint(experts, {tokens, 2}, at::kInt);
+  ids_TK.slice(0, 0, GENERATE(20000, 40000)).select(1, 0).fill_(5);
+  const auto layer = make_layer(tokens, 512, 256, experts, ids_TK);
+  ops::assume_compute_capability(80);  // never divides the rows of an expert
+  const auto expected = layer.run();
+  ops::assume_compute_capability(0);
+  const auto results = layer.run();
+  for (const size_t weight : {2, 3}) {
+    const auto exact = expected[weight].to(at::kFloat), difference = results[weight].to(at::kFloat) - exact;
+    REQUIRE(difference.norm().item<float>() < 0.005F * exact.norm().item<float>());  // both are rounded to bfloat16
+  }
+  for (int round = 0; round < 20; ++round) {
+    const auto again = layer.run();
+    for (size_t i = 0; i < again.size(); ++i) REQUIRE(at::equal(again[i], results[i]));
+  }
+}
+
 TEST_CASE("moe_mlp: more than 2^31 elements", "[moe_mlp][.gpu]") {
   ops::assume_compute_capability(GENERATE(80, 0));                // the portable kernels, then the GPU's own
   constexpr int64_t kTokens = 1 << 17, kExperts = 8, kLast = 64;  // 2^20 rows of 2064
