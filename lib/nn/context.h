@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "lib/ops/documents.h"
 #include "lib/ops/router.h"
 
 namespace scatterlm::nn {
@@ -25,10 +26,10 @@ struct RouterChoice {
 };
 
 struct Context {
-  int64_t layer = 0;                      ///< index of the layer that runs
-  std::optional<at::Tensor> document_BS;  ///< attention stays inside a document
-  std::optional<at::Tensor> mask;         ///< what that means for every layer; Model::forward makes it
-  KvCache* cache = nullptr;               ///< generation
+  int64_t layer = 0;                        ///< index of the layer that runs
+  std::optional<at::Tensor> document_BS;    ///< attention stays inside a document: lib/data/batch.h
+  std::optional<ops::Documents> documents;  ///< the same for the kernels of every layer; Model::forward makes it
+  KvCache* cache = nullptr;                 ///< generation
   /// Training: each router appends its choice, in layer order, and rounds its routing if configured so. Without it the pass
   /// is one of evaluation or generation: plain top-k, and nothing is kept.
   std::vector<RouterChoice>* router_choices = nullptr;

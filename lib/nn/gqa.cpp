@@ -46,7 +46,7 @@ class GqaAttention final : public SubLayer {
     // ops::attention divides the scores by sqrt(P).
     if (config_.multiplier) q = q * (*config_.multiplier * std::sqrt(static_cast<double>(config_.head_dim)));
     const auto [keys, values] = with_cache(context, k, v);
-    return ops::linear(ops::attention(q, keys, values, context.mask, window_).flatten(2), o_weight_, o_bias_);
+    return ops::linear(ops::attention(q, keys, values, context.documents, window_).flatten(2), o_weight_, o_bias_);
   }
 
  private:

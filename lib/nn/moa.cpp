@@ -60,7 +60,7 @@ class MoaAttention final : public SubLayer {
     q = ops::rope(q.view({batch, length, top_k, heads, width}).transpose(2, 3), cos, sin).flatten(2, 3);
     k = ops::rope(k.unflatten(-1, {heads, width}), cos, sin);
     const auto [keys, values] = with_cache(context, k, kv[1].unflatten(-1, {heads, width}));
-    const auto mixed = ops::attention(q, keys, values, context.mask)
+    const auto mixed = ops::attention(q, keys, values, context.documents)
                            .view({batch, length, heads, top_k, width})
                            .transpose(2, 3)
                            .reshape({batch * length * top_k, heads * width});

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "lib/nn/layer_kinds.h"
-#include "lib/ops/attention.h"
 #include "lib/ops/cross_entropy.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/rms_norm.h"
@@ -58,7 +57,7 @@ DecoderLayer Model::make_layer(int64_t index, LayerKind kind, RopeTables& rope) 
 }
 
 at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
-  if (context.document_BS) context.mask = ops::document_mask(*context.document_BS, tokens_BS.size(1));
+  if (context.document_BS) context.documents.emplace(*context.document_BS, device());
   units_.front()->wait_params();
   auto x = scaled(at::embedding(embedding_, tokens_BS), config_.embedding_multiplier);
   at::Tensor branch;  // what the last sub-layer adds to x

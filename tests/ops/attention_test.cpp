@@ -28,8 +28,8 @@ at::Tensor make_documents(int64_t batch, int64_t keys) {
   return document;
 }
 
-std::optional<at::Tensor> mask_of(const std::optional<at::Tensor>& document, const at::Tensor& q) {
-  return document ? std::optional(ops::document_mask(document->to(q.device()), q.size(1))) : std::nullopt;
+std::optional<ops::Documents> documents_of(const std::optional<at::Tensor>& document_BS, const at::Tensor& q) {
+  return document_BS ? std::optional<ops::Documents>(std::in_place, *document_BS, q.device()) : std::nullopt;
 }
 
 }  // namespace
@@ -41,8 +41,9 @@ TEST_CASE("attention: values and gradients", "[attention]") {
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   const bool in_turns = GENERATE(false, true);
   const auto op = [&](const Tensors& x) {
-    const auto mask = mask_of(document, x[0]);
-    return in_turns ? ops::attention_in_turns(x[0], x[1], x[2], mask) : ops::attention(x[0], x[1], x[2], mask);
+    const auto seen = documents_of(document, x[0]);
+    if (!in_turns) return ops::attention(x[0], x[1], x[2], seen);
+    return ops::attention_in_turns(x[0], x[1], x[2], seen ? std::optional(seen->mask().slice(2, -c.queries)) : std::nullopt);
   };
   test::require_correct(
       op, [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); }, attention_inputs(c), {}, kUlps);
@@ -53,9 +54,10 @@ TEST_CASE("attention: a sliding window, values and gradients", "[attention]") {
   const auto window = GENERATE(2, 3, 6, 9, 100);
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_correct([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
-                        [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); },
-                        attention_inputs(c), {}, kUlps);
+  test::require_correct(
+      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], documents_of(document, x[0]), window); },
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, attention_inputs(c), {},
+      kUlps);
 }
 
 TEST_CASE("attention: a window of one position sees itself alone", "[attention]") {
@@ -67,7 +69,7 @@ TEST_CASE("attention: long sequences in fp32", "[attention]") {
   const auto c = GENERATE(Case{1, 257, 257, 2, 1, 32}, Case{1, 65, 65, 2, 2, 33});
   const bool documents = GENERATE(false, true);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
-  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0])); },
+  test::require_low_precision([&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], documents_of(document, x[0])); },
                               [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document); },
                               attention_inputs(c), {.dtype = at::kFloat, .ulps = kUlps});
 }
@@ -86,8 +88,8 @@ TEST_CASE("attention: later keys and other documents change nothing", "[attentio
   const auto document = at::tensor({0, 0, 0, 1, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
   changed = x[1].clone();
   changed.slice(1, 0, 3) += 7;
-  const auto mask = ops::document_mask(document, 8);
-  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], mask).slice(1, 3), ops::attention(x[0], changed, x[2], mask).slice(1, 3)));
+  const auto seen = documents_of(document, x[0]);
+  REQUIRE(at::equal(ops::attention(x[0], x[1], x[2], seen).slice(1, 3), ops::attention(x[0], changed, x[2], seen).slice(1, 3)));
 }
 
 TEST_CASE("attention: errors", "[attention]") {
@@ -97,12 +99,12 @@ TEST_CASE("attention: errors", "[attention]") {
   REQUIRE_THROWS_WITH(ops::attention(q, k, at::ones({1, 4, 2, 6})),
                       ContainsSubstring("v must be [1, 4, 2, 8] as k, got [1, 4, 2, 6]"));
   REQUIRE_THROWS_WITH(ops::attention(q.slice(1, 0, 2), k, k), ContainsSubstring("Sq must be Sk=4 or 1, got 2"));
-  REQUIRE_THROWS_WITH(ops::attention(q, k, k, at::ones({1, 1, 4, 5}, at::kBool)),
+  REQUIRE_THROWS_WITH(ops::attention(q, k, k, ops::Documents(at::zeros({1, 5}, at::kInt), at::kCPU)),
+                      ContainsSubstring("[attention] documents must be of [B=1, Sk=4], got [1, 5]"));
+  REQUIRE_THROWS_WITH(ops::attention_in_turns(q, k, k, at::ones({1, 1, 4, 5}, at::kBool)),
                       ContainsSubstring("mask must be bool [B=1, 1, Sq=4, Sk=4], got Bool [1, 1, 4, 5]"));
   REQUIRE_THROWS_WITH(ops::attention(q, k, k, {}, -1),
                       ContainsSubstring("[attention] window must be") && ContainsSubstring("-1"));
-  REQUIRE_THROWS_WITH(ops::document_mask(at::zeros({1, 5}, at::kInt), 6),
-                      ContainsSubstring("document must be [B, Sk] with Sk of at least Sq=6, got [1, 5]"));
 }
 
 TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
@@ -112,9 +114,29 @@ TEST_CASE("attention: on a GPU", "[attention][.gpu]") {
   const auto window = GENERATE(0, 2, 17, 64);
   const auto document = documents ? std::optional(make_documents(c.batch, c.keys)) : std::nullopt;
   test::require_low_precision(
-      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], mask_of(document, x[0]), window); },
+      [&](const Tensors& x) { return ops::attention(x[0], x[1], x[2], documents_of(document, x[0]), window); },
       [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, attention_inputs(c),
       {.dtype = dtype, .device = at::kCUDA, .ulps = 4 * kUlps});
+}
+
+TEST_CASE("attention: documents on a GPU", "[attention][.gpu]") {
+  const auto c = GENERATE(Case{3, 130, 130, 4, 4, 64}, Case{3, 130, 130, 4, 1, 128});
+  const auto window = GENERATE(0, 1, 40, 129);
+  const auto token = at::arange(c.keys, at::kInt), second_sequence = (at::arange(c.batch, at::kInt) == 1).unsqueeze(1);
+  const auto starts = GENERATE_COPY(token < 0,                                           // one document a sequence
+                                    token >= 0,                                          // one token a document
+                                    second_sequence & (token == 1),                      // one and 129 tokens there
+                                    token == at::tensor({1, 50, 129}).unsqueeze(1),      // two in every sequence
+                                    (token + at::arange(c.batch).unsqueeze(1)) % 4 == 0  // short ones
+  );
+  const auto document = starts.expand({c.batch, c.keys}).cumsum(1).to(at::kInt);
+  test::require_low_precision(
+      [&](const Tensors& x) {
+        const auto qk = at::cat({x[0], x[1]}, 2);  // queries and keys are slices of one product, as in a layer
+        return ops::attention(qk.slice(2, 0, c.heads), qk.slice(2, c.heads), x[2], documents_of(document, x[0]), window);
+      },
+      [&](const Tensors& x) { return reference::attention(x[0], x[1], x[2], document, window); }, attention_inputs(c),
+      {.dtype = at::kBFloat16, .device = at::kCUDA, .ulps = 4 * kUlps});
 }
 
 }  // namespace scatterlm

@@ -56,13 +56,14 @@ inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const std::optional<at::Tensor>& document, int64_t window = 0) {
   const int64_t queries = q.size(1), keys = k.size(1), heads = q.size(2), groups = heads / k.size(2);
   auto allowed = at::ones({q.size(0), queries, keys}, at::kBool);
+  auto sees = allowed.accessor<bool, 3>();
   for (int64_t b = 0; b < q.size(0); ++b)
     for (int64_t s = 0; s < queries; ++s)
       for (int64_t t = 0; t < keys; ++t) {
         const int64_t position = keys - queries + s;
         bool see = t <= position && (window == 0 || position - t < window);
-        if (document) see = see && (*document)[b][t].item<int>() == (*document)[b][position].item<int>();
-        allowed[b][s][t] = see;
+        if (document) see = see && document->accessor<int, 2>()[b][t] == document->accessor<int, 2>()[b][position];
+        sees[b][s][t] = see;
       }
   std::vector<at::Tensor> outputs;
   for (int64_t h = 0; h < heads; ++h) {
