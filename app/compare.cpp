@@ -1,45 +1,84 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 
 #include "app/command_line.h"
 #include "app/commands.h"
+#include "app/compare_options.h"
+#include "app/training_run.h"
 #include "lib/bench/evidence.h"
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
-#include "lib/report/comparison.h"
+#include "lib/io/checkpoint.h"
+#include "lib/io/json.h"
+#include "lib/report/loss_comparison.h"
 #include "lib/train/kernel_limits.h"
 #include "lib/train/speed_run.h"
-#include "lib/util/error.h"
 #include "lib/util/file.h"
+#include "lib/util/memory.h"
 #include "lib/util/memory_meter.h"
 
 namespace scatterlm {
 namespace {
 
-struct CompareOptions {
-  std::string first, second, json;
-  std::vector<std::string> sets;
-  int64_t blocks = 8, steps_per_block = 5;
-  bool speed_only = false;
-};
+using nlohmann::ordered_json;
 
-/// What another person types for the same figures.
-std::string command_of(const CompareOptions& options) {
-  auto command = fmt::format("scatterlm compare {} {} --speed-only --blocks {} --steps-per-block {}", options.first,
-                             options.second, options.blocks, options.steps_per_block);
-  for (const auto& set : options.sets) command += fmt::format(" --set {}", set);
-  return command;
+/// All models train in this process.
+void require_same_process(const std::vector<Side>& sides) {
+  const Side& first = sides.front();
+  for (const auto& side : sides) {
+    for (const auto& [key, of_first, of_side, on_resume] : differences(first.config, side.config)) {
+      if (key == "train.device" || key == "train.threads" || key == "train.deterministic")
+        fail_user("{} is {} in {} and {} in {}, but belongs to the whole process; --set {}=... sets it for all", key, of_first,
+                  first.path, of_side, side.path, key);
+    }
+  }
 }
 
-/// Both models train in this process.
-void require_same_process(const CompareOptions& options, const Config& first, const Config& second) {
-  for (const auto& [key, of_first, of_second, on_resume] : differences(first, second)) {
-    if (key == "train.device" || key == "train.threads" || key == "train.deterministic")
-      fail_user("{} is {} in {} and {} in {}, but belongs to the whole process; --set {}=... sets it for both", key, of_first,
-                options.first, of_second, options.second, key);
+/// Losses can be compared after the same tokens, in the same order and in the same steps, and on the same held-out text.
+void require_same_tokens(const std::vector<Side>& sides, bool same_time) {
+  const Side& first = sides.front();
+  for (const auto& side : sides) {
+    if (side.config.data.validation.empty())
+      fail_user("{}: data.validation is missing, and compare is about the loss on it; --speed-only compares speed and memory",
+                side.path);
+    for (const auto& [key, of_first, of_side, on_resume] : differences(first.config, side.config)) {
+      for (const std::string_view same : {"data.train", "data.raw_dtype", "data.validation", "train.seed",
+                                          "train.sequence_length", "train.global_batch_tokens", "train.eval_tokens"}) {
+        if (key == same)
+          fail_user("{} is {} in {} and {} in {}: their losses are not those of the same tokens; --set {}=... sets it for all",
+                    key, of_first, first.path, of_side, side.path, key);
+      }
+    }
+    const int64_t steps_of_first = total_steps(first.config.train), steps = total_steps(side.config.train);
+    if (!same_time && steps != steps_of_first)
+      fail_user("{} trains {} steps and {} trains {}; --tokens sets the length of all", first.path, steps_of_first, side.path,
+                steps);
   }
+}
+
+/// The name of the configuration file, with a number if an earlier one has the same.
+std::string unique_name(const std::vector<Side>& sides, const std::string& path) {
+  const std::string stem = std::filesystem::path(path).stem();
+  const auto taken =
+      std::ranges::count_if(sides, [&](const Side& side) { return std::filesystem::path(side.path).stem() == stem; });
+  return taken == 0 ? stem : fmt::format("{}-{}", stem, taken + 1);
+}
+
+std::vector<Side> load_sides(const CompareOptions& options) {
+  std::vector<Side> sides;
+  for (const auto& path : options.configs) {
+    auto config = load_config(path, options.sets_of_all());
+    const auto numerics = set_up_execution(config.train);
+    require_state_dtype(config.optim, numerics);
+    check_kernel_limits(config.model, numerics);
+    sides.push_back({.name = unique_name(sides, path), .path = path, .config = std::move(config), .numerics = numerics});
+  }
+  require_same_process(sides);
+  return sides;
 }
 
 /// Memory is that of the first two steps, model and optimiser included.
@@ -52,66 +91,193 @@ std::unique_ptr<SpeedRun> warm_up(Side& side, const StopRequest& stop) {
   return speed_run;
 }
 
-/// A B A B ..., so that a drift of the machine's speed meets both.
-void measure(const CompareOptions& options, Side& first, Side& second) {
+/// A B C A B C ..., so that a drift of the machine's speed meets all.
+void measure_speed(const CompareOptions& options, std::vector<Side>& sides) {
   const StopRequest stop(/*max_minutes=*/0);
-  const auto a = warm_up(first, stop), b = warm_up(second, stop);
+  std::vector<std::unique_ptr<SpeedRun>> runs;
+  for (auto& side : sides) runs.push_back(warm_up(side, stop));
   for (int64_t block = 1; block <= options.blocks; block++) {
-    first.block_ms.push_back(a->block_ms(options.steps_per_block, stop));
-    second.block_ms.push_back(b->block_ms(options.steps_per_block, stop));
-    std::cout << fmt::format("block {}/{}: {:.2f} and {:.2f} ms per step", block, options.blocks, first.block_ms.back(),
-                             second.block_ms.back())
-              << std::endl;
+    std::string times;
+    for (size_t i = 0; i < sides.size(); i++) {
+      sides[i].block_ms.push_back(runs[i]->block_ms(options.steps_per_block, stop));
+      times += fmt::format("{}{:.2f}", i == 0 ? "" : i + 1 < sides.size() ? ", " : " and ", sides[i].block_ms.back());
+    }
+    std::cout << fmt::format("block {}/{}: {} ms per step", block, options.blocks, times) << std::endl;
   }
 }
 
-void compare(const CompareOptions& options) {
-  if (!options.speed_only)
-    fail_user(
-        "compare measures speed and memory only: confirm that with --speed-only. For what the models learn, `scatterlm "
-        "train` both and compare their validation losses");
+void write_evidence(const CompareOptions& options, const bench::Machine& machine, const SourceHash& sources,
+                    const std::vector<Side>& sides, ordered_json rows) {
+  auto file = bench::evidence("compare", machine, options.command(), sources, std::move(rows));
+  file["device"] = describe(sides.front().numerics);
+  if (sides.size() == 2) file.update(comparison_ratios(sides[0], sides[1]));
+  write_file_atomic(options.json, file.dump(1) + "\n");
+}
+
+// ---- losses
+
+/// The length of the runs, and evaluations and checkpoints ten times a run where the configuration has none.
+void set_budget(const CompareOptions& options, Side& side, const std::vector<std::string>& more_sets = {}) {
+  auto sets = options.sets_of_all();
+  if (options.minutes > 0) {
+    const double tok_s = comparison_row(side)["tok_s"], step = static_cast<double>(side.config.train.global_batch_tokens);
+    const auto steps = std::max<int64_t>(1, static_cast<int64_t>(60 * options.minutes * tok_s / step));
+    sets.insert(sets.end(), {"train.tokens=null", fmt::format("train.steps={}", steps)});
+  }
+  sets.insert(sets.end(), more_sets.begin(), more_sets.end());
+  side.config = load_config(side.path, sets);
+  const int64_t tenth = std::max<int64_t>(1, total_steps(side.config.train) / 10);
+  if (side.config.train.eval_interval == 0) side.config.train.eval_interval = tenth;
+  if (side.config.checkpoint.save_interval == 0) side.config.checkpoint.save_interval = tenth;
+}
+
+std::vector<std::string> sweep_set(const CompareOptions& options, const std::string& value) {
+  return value.empty() ? std::vector<std::string>{} : std::vector{options.sweep_key() + "=" + value};
+}
+
+/// For all runs; throws Error if a value of the sweep is wrong, or if the tokens are not the same.
+void set_lengths(const CompareOptions& options, std::vector<Side>& sides) {
+  for (auto& side : sides) {
+    for (const auto& value : options.sweep_values()) {
+      auto trial = side;
+      set_budget(options, trial, sweep_set(options, value));
+    }
+    set_budget(options, side);
+  }
+  require_same_tokens(sides, options.minutes > 0);
+}
+
+/// Takes over what an earlier call measured in this folder; false if there was none. Throws Error if that compared other models
+/// or settings.
+bool read_speed(const std::string& path, std::vector<Side>& sides) {
+  if (!path_exists(path)) return false;
+  const auto json = parse_json(read_file(path), path);
+  const auto& rows = JsonFields{json, path}.list("rows");
+  if (rows.size() != sides.size())
+    fail_user("{}: compares {} configurations, not {}; give another --out", path, rows.size(), sides.size());
+  for (size_t i = 0; i < sides.size(); i++) {
+    const JsonFields row{rows[i], path};
+    if (row.text("name") != sides[i].name)
+      fail_user("{}: configuration {} is {}, not {}; give another --out", path, i + 1, row.text("name"), sides[i].name);
+    for (const auto& ms : row.list("block_ms")) sides[i].block_ms.push_back(row.as_number(ms, "block_ms"));
+    sides[i].peak_gib = row.number("peak_gib");
+  }
+  return true;
+}
+
+void require_same_settings(const std::string& path, const std::vector<Side>& sides) {
+  const auto json = parse_json(read_file(path), path);
+  for (size_t i = 0; i < sides.size(); i++) {
+    const JsonFields row{json["rows"][i], path};
+    for (const auto& [key, before, now, on_resume] : differences(parse_config(row.text("settings"), path), sides[i].config))
+      fail_user("{}: {} was compared with {} {}, which is {} now; give another --out", path, sides[i].name, key, before, now);
+  }
+}
+
+std::string folder_of(const CompareOptions& options, const std::string& name, const std::string& value, int64_t seed) {
+  auto folder = name;
+  if (!value.empty()) folder += fmt::format("_{}={}", options.sweep_key(), value);
+  if (options.seeds > 1) folder += fmt::format("_seed={}", seed);
+  std::ranges::replace(folder, '/', '_');
+  return folder;
+}
+
+LossComparison plan_runs(const CompareOptions& options, std::vector<Side> sides) {
+  LossComparison comparison{.sweep = options.sweep_key(), .models = {}};
+  for (auto& side : sides) {
+    ComparedModel model{.side = std::move(side), .runs = {}};
+    for (const auto& value : options.sweep_values()) {
+      for (int64_t i = 0; i < options.seeds; i++) {
+        const int64_t seed = model.side.config.train.seed + i;
+        model.runs.push_back({.folder = folder_of(options, model.side.name, value, seed), .value = value, .seed = seed});
+      }
+    }
+    comparison.models.push_back(std::move(model));
+  }
+  return comparison;
+}
+
+/// The run as `scatterlm train` would make it; one that is complete is left alone.
+ExitCode train_one(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
+                   const std::string& folder) {
+  auto sets = sweep_set(options, run.value);
+  sets.push_back(fmt::format("train.seed={}", run.seed));
+  auto side = model.side;
+  set_budget(options, side, sets);
+  const auto saved = list_checkpoints(folder);
+  if (!saved.empty() && saved.back() == total_steps(side.config.train)) return kExitDone;
+  std::cout << fmt::format("\n{}: {}{}", folder, model.side.path,
+                           run.value.empty() ? "" : fmt::format(", {}={}", options.sweep_key(), run.value))
+            << fmt::format(", seed {}", run.seed) << std::endl;
+  release_cached_memory(side.numerics.device);
+  TrainOptions train_options;
+  train_options.run_dir = folder;
+  return run_training(side.config, train_options);
+}
+
+/// Value by value and seed by seed, so that a slow hour of the machine meets all models.
+ExitCode train_all(const CompareOptions& options, LossComparison& comparison, const std::string& folder) {
+  const size_t runs = comparison.models.front().runs.size();
+  for (size_t i = 0; i < runs; i++) {
+    for (auto& model : comparison.models) {
+      ComparedRun& run = model.runs[i];
+      const auto run_dir = folder + "/" + run.folder;
+      if (const auto code = train_one(options, model, run, run_dir); code != kExitDone) return code;
+      run.result = read_result(run_dir);
+    }
+  }
+  return kExitDone;
+}
+
+ExitCode compare_losses(const CompareOptions& options, std::vector<Side> sides, const bench::Machine& machine,
+                        const SourceHash& sources) {
+  const std::string folder = options.folder(sides.front().config.run.dir, sides), path = folder + "/comparison.json";
+  const bool measured = read_speed(path, sides);
+  if (options.minutes == 0) set_lengths(options, sides);  // mistakes show before minutes of measuring
+  if (!measured) measure_speed(options, sides);
+  if (options.minutes > 0) set_lengths(options, sides);
+  if (measured) require_same_settings(path, sides);
+
+  auto comparison = plan_runs(options, sides);
+  std::filesystem::create_directories(folder);
+  const auto write = [&](bool complete) {
+    auto json = loss_comparison(comparison, complete);
+    json["command"] = options.command();
+    json["device"] = describe(sides.front().numerics);
+    write_file_atomic(path, json.dump(1) + "\n");
+    return json;
+  };
+  if (!measured) write(false);
+  if (const auto code = train_all(options, comparison, folder); code != kExitDone) return code;
+  const auto json = write(true);
+  std::cout << '\n' << loss_comparison_text(json) << '\n' << comparison_text(sides) << '\n' << path << std::endl;
+  if (!options.json.empty()) write_evidence(options, machine, sources, sides, json["rows"]);
+  return kExitDone;
+}
+
+ExitCode compare(const CompareOptions& options) {
+  options.check();
   const auto sources = source_hash(SourceSet::kTraining);
   if (!options.json.empty()) bench::require_evidence(options.json, sources);
-  const auto load = [&](const std::string& path) {
-    auto config = load_config(path, options.sets);
-    const auto numerics = set_up_execution(config.train);
-    require_state_dtype(config.optim, numerics);
-    check_kernel_limits(config.model, numerics);
-    return Side{.path = path, .config = std::move(config), .numerics = numerics};
-  };
-  auto first = load(options.first), second = load(options.second);
-  require_same_process(options, first.config, second.config);
-  const bool on_gpu = first.numerics.device.is_cuda();
+  auto sides = load_sides(options);
+  const bool on_gpu = sides.front().numerics.device.is_cuda();
   const auto machine = on_gpu && !options.json.empty() ? bench::find_machine("") : bench::Machine{};
-
-  std::cout << describe(first.numerics) << std::endl;
-  measure(options, first, second);
-  std::cout << '\n' << comparison_text(first, second) << std::flush;
-  if (options.json.empty()) return;
-  auto file = bench::evidence("compare", machine, command_of(options), sources, comparison_rows(first, second));
-  file["device"] = describe(first.numerics);
-  file.update(comparison_ratios(first, second));
-  write_file_atomic(options.json, file.dump(1) + "\n");
+  std::cout << describe(sides.front().numerics) << std::endl;
+  if (!options.speed_only) return compare_losses(options, std::move(sides), machine, sources);
+  measure_speed(options, sides);
+  std::cout << '\n' << comparison_text(sides) << std::flush;
+  if (options.json.empty()) return kExitDone;
+  auto rows = ordered_json::array();
+  for (const auto& side : sides) rows.push_back(comparison_row(side));
+  write_evidence(options, machine, sources, sides, std::move(rows));
+  return kExitDone;
 }
 
 }  // namespace
 
-void add_compare(CLI::App& app, int&) {
-  auto* command = app.add_subcommand("compare", "Train two models alternately and compare their speed and memory");
-  auto options = std::make_shared<CompareOptions>();
-  command->add_option("first", options->first, "Configuration file of the baseline")->required();
-  command->add_option("second", options->second, "Configuration file of the model to compare with it")->required();
-  command->add_flag("--speed-only", options->speed_only, "Speed and memory, from a few steps; nothing is saved");
-  command->add_option("--blocks", options->blocks, "Timed blocks of each model; the models alternate")
-      ->capture_default_str()
-      ->check(in_range(1, 10000));
-  command->add_option("--steps-per-block", options->steps_per_block, "Timed steps of a block, after one that is not")
-      ->capture_default_str()
-      ->check(in_range(1, 1000000));
-  command->add_option("--set", options->sets, "Override a key in both: a.b=c; may be repeated")->allow_extra_args(false);
-  command->add_option("--json", options->json, "Write an evidence file");
-  command->footer("Example:\n  scatterlm compare configs/tiny_dense.yaml configs/tiny_moe.yaml --speed-only");
-  command->callback([options] { compare(*options); });
+void add_compare(CLI::App& app, int& exit_code) {
+  const auto [command, options] = define_compare(app);
+  command->callback([options, &exit_code] { exit_code = compare(*options); });
 }
 
 }  // namespace scatterlm

@@ -3,6 +3,7 @@
 #include "app/commands.h"
 #include "app/dry_run.h"
 #include "app/train_options.h"
+#include "app/training_run.h"
 #include "lib/config/load.h"
 #include "lib/io/checkpoint.h"
 #include "lib/report/console.h"
@@ -37,9 +38,10 @@ std::optional<InitialWeights> open_initial_weights(const TrainOptions& options, 
   return InitialWeights{std::move(newest->reader), options.init_allow};
 }
 
-ExitCode run_train(const TrainOptions& options) {
+}  // namespace
+
+ExitCode run_training(const Config& config, const TrainOptions& options) {
   Phases phases;
-  const Config config = load_config(options.config, options.sets);
   const auto run_dir = run_folder(config.run, options.run_dir);
   const StopRequest stop(config.train.max_minutes);
   const auto world = find_launch_env(current_environment());
@@ -111,11 +113,9 @@ ExitCode run_train(const TrainOptions& options) {
   return train(state, {run_dir, stop, evaluation, report ? &*report : nullptr, lock ? &*lock : nullptr});
 }
 
-}  // namespace
-
 void add_train(CLI::App& app, int& exit_code) {
   const auto [command, options] = define_train(app);
-  command->callback([options, &exit_code] { exit_code = run_train(*options); });
+  command->callback([options, &exit_code] { exit_code = run_training(load_config(options->config, options->sets), *options); });
 }
 
 }  // namespace scatterlm

@@ -19,11 +19,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// One line of the table: a value of each model, or one per block.
-struct Line {
+/// A figure of a model: one value, or one per block.
+struct Figure {
   std::string key, label;
   std::string (*text)(double);
-  std::vector<double> first, second;
+  std::vector<double> values;
 };
 
 std::vector<double> map(std::vector<double> values, auto&& function) {
@@ -46,45 +46,55 @@ std::vector<double> utilisation(const Side& side, const PeakFlops& peak) {
   return map(flops_per_second(side), [&](double rate) { return rate / peak.flops; });
 }
 
-std::vector<Line> lines_of(const Side& a, const Side& b) {
-  const auto size_a = nn::model_size(a.config.model), size_b = nn::model_size(b.config.model);
+std::vector<Figure> figures_of(const Side& side) {
+  const auto size = nn::model_size(side.config.model);
   const auto one = [](auto value) { return std::vector<double>{static_cast<double>(value)}; };
-  std::vector<Line> lines;
-  lines.push_back(
-      {"tok_s", "tok/s", [](double v) { return fmt::format("{:.0f}", v); }, tokens_per_second(a), tokens_per_second(b)});
-  lines.push_back({"step_ms", "ms per step", [](double v) { return fmt::format("{:.2f}", v); }, a.block_ms, b.block_ms});
-  lines.push_back({"flops_per_s", "GFLOP/s", [](double v) { return fmt::format("{:.1f}", v / 1e9); }, flops_per_second(a),
-                   flops_per_second(b)});
-  const auto peak_a = peak_of(a.numerics), peak_b = peak_of(b.numerics);
-  if (peak_a && peak_b)
-    lines.push_back({"mfu", "MFU", [](double v) { return fmt::format("{:.1f} %", 100 * v); }, utilisation(a, *peak_a),
-                     utilisation(b, *peak_b)});
-  lines.push_back(
-      {"peak_gib", "peak memory, GiB", [](double v) { return fmt::format("{:.3g}", v); }, one(a.peak_gib), one(b.peak_gib)});
-  lines.push_back({"total_parameters", "parameters", format_count, one(size_a.total), one(size_b.total)});
-  lines.push_back({"active_parameters", "active parameters", format_count, one(size_a.active), one(size_b.active)});
-  lines.push_back({"flops_per_token", "FLOPs per token", format_count, one(flops_of_token(a)), one(flops_of_token(b))});
-  return lines;
+  std::vector<Figure> figures;
+  figures.push_back({"tok_s", "tok/s", [](double v) { return fmt::format("{:.0f}", v); }, tokens_per_second(side)});
+  figures.push_back({"step_ms", "ms per step", [](double v) { return fmt::format("{:.2f}", v); }, side.block_ms});
+  figures.push_back(
+      {"flops_per_s", "GFLOP/s", [](double v) { return fmt::format("{:.1f}", v / 1e9); }, flops_per_second(side)});
+  if (const auto peak = peak_of(side.numerics))
+    figures.push_back({"mfu", "MFU", [](double v) { return fmt::format("{:.1f} %", 100 * v); }, utilisation(side, *peak)});
+  figures.push_back({"peak_gib", "peak memory, GiB", [](double v) { return fmt::format("{:.3g}", v); }, one(side.peak_gib)});
+  figures.push_back({"total_parameters", "parameters", format_count, one(size.total)});
+  figures.push_back({"active_parameters", "active parameters", format_count, one(size.active)});
+  figures.push_back({"flops_per_token", "FLOPs per token", format_count, one(flops_of_token(side))});
+  return figures;
 }
 
-std::vector<double> ratios(const Line& line) {
-  std::vector<double> result;
-  for (size_t i = 0; i < line.first.size(); i++) result.push_back(line.second.at(i) / line.first[i]);
+const Figure* find_figure(const std::vector<Figure>& figures, const std::string& key) {
+  const auto found = std::ranges::find(figures, key, &Figure::key);
+  return found == figures.end() ? nullptr : &*found;
+}
+
+/// Of the figures that both have: the second over the first, per block where there are blocks.
+std::vector<Figure> ratios(const Side& first, const Side& second) {
+  std::vector<Figure> result;
+  const auto of_first = figures_of(first);
+  for (const auto& figure : figures_of(second)) {
+    const Figure* base = find_figure(of_first, figure.key);
+    if (!base) continue;
+    result.push_back({figure.key, figure.label, [](double ratio) { return fmt::format("{:.3f}", ratio); }, {}});
+    for (size_t i = 0; i < base->values.size(); i++) result.back().values.push_back(figure.values.at(i) / base->values[i]);
+  }
   return result;
 }
 
-std::string cell(const std::vector<double>& values, std::string (*text)(double)) {
-  const auto spread = bench::spread_of(values);
-  if (values.size() == 1) return text(spread.median);
-  return fmt::format("{} ({} to {})", text(spread.median), text(spread.p10), text(spread.p90));
+std::string cell(const std::vector<Figure>& figures, const std::string& key) {
+  const Figure* figure = find_figure(figures, key);
+  if (!figure) return "-";
+  const auto spread = bench::spread_of(figure->values);
+  if (figure->values.size() == 1) return figure->text(spread.median);
+  return fmt::format("{} ({} to {})", figure->text(spread.median), figure->text(spread.p10), figure->text(spread.p90));
 }
 
-void write(ordered_json& json, const std::string& key, const std::vector<double>& values) {
-  const auto spread = bench::spread_of(values);
-  json[key] = spread.median;
-  if (values.size() == 1) return;
-  json[key + "_p10"] = spread.p10;
-  json[key + "_p90"] = spread.p90;
+void write(ordered_json& json, const Figure& figure) {
+  const auto spread = bench::spread_of(figure.values);
+  json[figure.key] = spread.median;
+  if (figure.values.size() == 1) return;
+  json[figure.key + "_p10"] = spread.p10;
+  json[figure.key + "_p90"] = spread.p90;
 }
 
 Condition same_value(std::string name, std::string first, std::string second) {
@@ -139,9 +149,9 @@ std::string spread_line(const Side& a, const Side& b) {
   const auto spread = bench::spread_of(ratios);
   if (spread.p90 <= kWidest * spread.p10) return "";
   return fmt::format(
-      "\nThe ratio of tok/s was between {:.2f} and {:.2f} in different blocks: too wide a spread for a conclusion. Repeat it on an "
-      "idle machine, with more --blocks (now {}).\n",
-      std::ranges::min(ratios), std::ranges::max(ratios), ratios.size());
+      "\n{} / {}: the ratio of tok/s was between {:.2f} and {:.2f} in different blocks: too wide a spread for a conclusion. Repeat it "
+      "on an idle machine, with more --blocks (now {}).\n",
+      b.name, a.name, std::ranges::min(ratios), std::ranges::max(ratios), ratios.size());
 }
 
 std::string text_of(const Condition& condition) {
@@ -182,31 +192,42 @@ std::vector<Condition> conditions(const Side& a, const Side& b) {
   return conditions;
 }
 
-std::string comparison_text(const Side& a, const Side& b) {
-  std::vector<std::vector<std::string>> rows = {{"", a.path, b.path, "second / first"}};
-  const auto ratio_text = [](double ratio) { return fmt::format("{:.3f}", ratio); };
-  for (const auto& line : lines_of(a, b))
-    rows.push_back({line.label, cell(line.first, line.text), cell(line.second, line.text), cell(ratios(line), ratio_text)});
-  std::string equal = "\nEqual (counts within 2 %):\n", unequal = "Not equal:\n";
-  for (const auto& condition : conditions(a, b)) (condition.equal ? equal : unequal) += "  " + text_of(condition) + "\n";
-  return bench::format_table(rows) + spread_line(a, b) + equal + unequal;
-}
-
-ordered_json comparison_rows(const Side& a, const Side& b) {
-  ordered_json first = {{"config", a.path}, {"block_ms", a.block_ms}};
-  ordered_json second = {{"config", b.path}, {"block_ms", b.block_ms}};
-  first["mfu"] = second["mfu"] = nullptr;
-  for (const auto& line : lines_of(a, b)) {
-    write(first, line.key, line.first);
-    write(second, line.key, line.second);
+std::string comparison_text(const std::vector<Side>& sides) {
+  const Side& first = sides.front();
+  std::vector<std::vector<std::string>> rows = {{""}};
+  std::vector<std::vector<Figure>> columns;
+  for (const auto& side : sides) {
+    rows[0].push_back(side.name);
+    columns.push_back(figures_of(side));
   }
-  return ordered_json::array({first, second});
+  std::string below;
+  for (size_t i = 1; i < sides.size(); i++) {
+    const std::string pair = sides[i].name + " / " + first.name;
+    rows[0].push_back(pair);
+    columns.push_back(ratios(first, sides[i]));
+    const std::string which = sides.size() > 2 ? pair + ", e" : "E";
+    std::string equal = fmt::format("\n{}qual (counts within 2 %):\n", which), unequal = "Not equal:\n";
+    for (const auto& condition : conditions(first, sides[i]))
+      (condition.equal ? equal : unequal) += "  " + text_of(condition) + "\n";
+    below += spread_line(first, sides[i]) + equal + unequal;
+  }
+  for (const auto& figure : columns.front()) {
+    rows.push_back({figure.label});
+    for (const auto& column : columns) rows.back().push_back(cell(column, figure.key));
+  }
+  return bench::format_table(rows) + below;
 }
 
-ordered_json comparison_ratios(const Side& a, const Side& b) {
+ordered_json comparison_row(const Side& side) {
+  ordered_json row = {{"name", side.name}, {"config", side.path}, {"block_ms", side.block_ms}, {"mfu", nullptr}};
+  for (const auto& figure : figures_of(side)) write(row, figure);
+  return row;
+}
+
+ordered_json comparison_ratios(const Side& first, const Side& second) {
   ordered_json json;
-  for (const auto& line : lines_of(a, b)) write(json["ratio"], line.key, ratios(line));
-  for (const auto& condition : conditions(a, b)) {
+  for (const auto& figure : ratios(first, second)) write(json["ratio"], figure);
+  for (const auto& condition : conditions(first, second)) {
     json["conditions"].push_back(
         {{"name", condition.name}, {"equal", condition.equal}, {"first", condition.first}, {"second", condition.second}});
   }

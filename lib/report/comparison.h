@@ -1,4 +1,4 @@
-// Two models side by side: how fast each trained, and what was equal between them.
+// Models side by side: how fast each trained, and what was equal between them.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,6 +11,7 @@ namespace scatterlm {
 
 /// One model, and what was measured of it.
 struct Side {
+  std::string name;  ///< of its configuration file, without folder and extension
   std::string path;  ///< of its configuration
   Config config;
   ExecutionSetup numerics;
@@ -29,14 +30,14 @@ struct Condition {
 /// it; FLOPs and parameters, which are equal within 2 %.
 std::vector<Condition> conditions(const Side& first, const Side& second);
 
-/// A line for each figure, with both models and the second over the first; "median (p10 to p90)" where it was measured per
-/// block. A line where the ratios of the blocks spread too widely for a conclusion. Then what was equal, and what was not. MFU
-/// where the peak is known for both, otherwise FLOP/s.
-std::string comparison_text(const Side& first, const Side& second);
+/// A column per model and a line per figure, "median (p10 to p90)" where it was measured per block; then the ratio of every
+/// model to the first. Below: pairs whose ratios spread too widely over the blocks for a conclusion, and what was equal and
+/// what was not. MFU where the peak is known.
+std::string comparison_text(const std::vector<Side>& sides);
 
-/// Rows of the evidence file, one per model: config, medians tok_s, step_ms, flops_per_s and mfu (null where the peak is not
-/// known), each with _p10 and _p90 over the blocks; block_ms, peak_gib, total_parameters, active_parameters, flops_per_token.
-nlohmann::ordered_json comparison_rows(const Side& first, const Side& second);
+/// Row of the evidence file: name, config, medians tok_s, step_ms, flops_per_s and mfu (null where the peak is not known), each
+/// with _p10 and _p90 over the blocks; block_ms, peak_gib, total_parameters, active_parameters, flops_per_token.
+nlohmann::ordered_json comparison_row(const Side& side);
 
 /// What the rows do not hold: `ratio`, the second over the first, with _p10 and _p90 over the pairs of blocks where there are
 /// pairs; and `conditions`.

@@ -158,14 +158,62 @@ Config config_of(const std::string& run_dir) {
   return load_config(path);
 }
 
+/// The comparison.json that a path names, itself or by its folder; empty if it names none.
+std::string comparison_at(const std::string& path) {
+  if (is_folder(path)) return path_exists(path + "/comparison.json") ? path + "/comparison.json" : "";
+  return path.ends_with(".json") ? path : "";
+}
+
+/// What page/page.js shows of a comparison.json: `sweep`, and `rows` of names and figures once it is complete.
+Json comparison_table(const nlohmann::json& comparison, const std::string& path) {
+  Json rows = Json::array();
+  const bool complete = comparison.value("complete", false);
+  for (const auto& row : JsonFields{comparison, path}.list("rows")) {
+    Json shown{{"name", JsonFields{row, path}.text("name")}, {"best", row.contains("best") ? row["best"] : nlohmann::json()}};
+    for (const char* key :
+         {"val_loss", "val_loss_min", "val_loss_max", "val_loss_above_first", "val_bpb", "tokens", "tokens_to_first_loss",
+          "tokens_share", "seconds_to_first_loss", "seconds_share", "tok_s", "step_ms", "mfu", "peak_gib", "total_parameters",
+          "active_parameters", "flops_per_token", "load_max_mean"})
+      shown[key] = number_of(row, key);
+    if (complete) rows.push_back(std::move(shown));
+  }
+  return {{"path", path}, {"sweep", comparison.contains("sweep") ? comparison["sweep"] : nlohmann::json()}, {"rows", rows}};
+}
+
+/// Folders of the runs with the best value of each model, or, while it is not complete, of all that have begun.
+std::vector<std::string> compared_runs(const nlohmann::json& comparison, const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::vector<std::string> run_dirs;
+  for (const auto& row : JsonFields{comparison, path}.list("rows")) {
+    for (const auto& run : JsonFields{row, path}.list("runs")) {
+      const auto run_dir = (folder / JsonFields{run, path}.text("folder")).string();
+      const bool chosen = !row.contains("best") || !run.contains("value") || row["best"] == run["value"];
+      if (chosen && path_exists(run_dir + "/config.yaml")) run_dirs.push_back(run_dir);
+    }
+  }
+  return run_dirs;
+}
+
 }  // namespace
 
-std::string html_report(const std::vector<std::string>& run_dirs) {
+std::string html_report(const std::vector<std::string>& paths) {
   if (page::plotly().empty())
     fail_user(
         "this program was built without plotly.js, which draws the charts: install it (pip install plotly into .venv), and "
         "configure and build again");
   Json runs = Json::array();
+  std::vector<std::string> run_dirs;
+  Json comparisons = Json::array();
+  for (const auto& path : paths) {
+    const auto comparison_path = comparison_at(path);
+    if (comparison_path.empty()) {
+      run_dirs.push_back(path);
+      continue;
+    }
+    const auto comparison = parse_json(read_file(comparison_path), comparison_path);
+    comparisons.push_back(comparison_table(comparison, comparison_path));
+    std::ranges::copy(compared_runs(comparison, comparison_path), std::back_inserter(run_dirs));
+  }
   std::vector<Config> configs;
   for (const auto& run_dir : run_dirs) {
     configs.push_back(config_of(run_dir));
@@ -174,6 +222,7 @@ std::string html_report(const std::vector<std::string>& run_dirs) {
   const std::time_t now = std::time(nullptr);
   const Json data{{"written", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(now))},
                   {"version", SCATTERLM_VERSION},
+                  {"comparisons", std::move(comparisons)},
                   {"runs", std::move(runs)},
                   {"differences", differing_keys(configs)}};
   std::string html(page::html());

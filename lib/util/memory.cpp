@@ -42,4 +42,11 @@ double peak_memory_gib(at::Device device) {
   return static_cast<double>(usage.ru_maxrss) * 1024 / kGib;
 }
 
+void release_cached_memory(at::Device device) {
+  if (!device.is_cuda()) return;
+  auto* const allocator = at::getDeviceAllocator(device.type());
+  allocator->emptyCache();
+  allocator->resetPeakStats(device.index());
+}
+
 }  // namespace scatterlm

@@ -6,6 +6,10 @@ namespace scatterlm {
 /// Peak so far, in GiB: what was allocated on a GPU, the resident set of the process for a CPU.
 double peak_memory_gib(at::Device device);
 
+/// Before another model in the same process: gives memory that the GPU's allocator holds unused back to the GPU, and lets
+/// peak_memory_gib() count from now on. Does nothing on a CPU, where that stays the peak of the whole process.
+void release_cached_memory(at::Device device);
+
 /// How often LibTorch's allocator had to give memory back and ask again: more than 0 means fragmentation. 0 for a CPU.
 int64_t allocator_retries(at::Device device);
 

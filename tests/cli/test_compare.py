@@ -1,4 +1,4 @@
-"""`scatterlm compare --speed-only`: figures that agree with each other, an honest list of what was equal, and no traces."""
+"""`scatterlm compare`: runs that are those of `train`, figures that agree with each other, and an honest list of what was equal."""
 import json
 import re
 import signal
@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, read_metrics
 
 QUICK = ["--speed-only", "--blocks", 3, "--steps-per-block", 2]
 
@@ -101,7 +101,7 @@ def test_settings_of_the_process_must_agree(scatterlm, tmp_path, tiny_config):
     result = scatterlm("compare", tiny_config, other, *QUICK)
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr == (f"scatterlm: error: train.threads is 1 in {tiny_config} and 2 in {other}, but belongs to the whole process; "
-                             "--set train.threads=... sets it for both\n")
+                             "--set train.threads=... sets it for all\n")
     scatterlm("compare", tiny_config, other, *QUICK, "--set", "train.threads=1", check=True)
 
 
@@ -126,3 +126,160 @@ def test_an_interrupt_leaves_nothing_behind(binary, tmp_path, tiny_config):
         process.kill()
     assert process.returncode == 1 and error == "scatterlm: error: signal Interrupt: stopped, nothing was measured\n"
     assert sorted(tmp_path.rglob("*")) == before and not out.exists()
+
+
+# ---- losses
+
+LOSSES = ["--blocks", 3, "--steps-per-block", 2]
+
+
+def compared(scatterlm, *arguments, **options):
+    """Standard output, the folder, and the content of its comparison.json."""
+    result = scatterlm("compare", *arguments, *LOSSES, check=True, **options)
+    path = result.stdout.splitlines()[-1]
+    assert path.endswith("/comparison.json")
+    with open(path) as file:
+        return result.stdout, ROOT / path.removesuffix("/comparison.json"), json.load(file)
+
+
+def row_of(text, label):
+    """The cells of a line of the first table, of figures of learning."""
+    return re.split(r"  +", next(row for row in text.splitlines() if row.startswith(label + "  ")))[1:]
+
+
+def interpolated(curve, loss):
+    """Where a curve reaches a loss for the first time, written down once more."""
+    for (tokens, value), (next_tokens, next_value) in zip(curve, curve[1:]):
+        if value > loss >= next_value:
+            return tokens + (value - loss) / (value - next_value) * (next_tokens - tokens)
+    return None
+
+
+def test_losses_and_every_number_of_the_text(scatterlm, tiny_config, dense_config):
+    text, folder, json_file = compared(scatterlm, dense_config, tiny_config, "--sweep", "optim.lr=1e-3,3e-3", "--seeds", 2)
+    assert json_file["complete"] and json_file["sweep"] == "optim.lr" and len(json_file["rows"]) == 2
+    dense, moe = json_file["rows"]
+    for row in dense, moe:
+        # What a row says is what its runs' own files say.
+        finals = {}
+        for run in row["runs"]:
+            lines = [line for line in read_metrics(folder / run["folder"]) if line["val_loss"] is not None]
+            assert len(lines) == 10 and lines[-1]["tokens"] == row["tokens"] == 20 * 256
+            assert run["val_loss"] == lines[-1]["val_loss"] and run["val_bpb"] == lines[-1]["val_bpb"]
+            finals.setdefault(run["value"], []).append((run["val_loss"], [(line["tokens"], line["val_loss"]) for line in lines]))
+        assert set(finals) == {"1e-3", "3e-3"} and all(len(seeds) == 2 for seeds in finals.values())
+        means = {value: statistics.mean(loss for loss, _ in seeds) for value, seeds in finals.items()}
+        assert row["best"] == min(means, key=means.get) == "3e-3" and row["val_loss"] == pytest.approx(means["3e-3"])
+        assert [row["val_loss_min"], row["val_loss_max"]] == sorted(loss for loss, _ in finals["3e-3"])
+        curve = [(points[0][0], statistics.mean(loss for _, loss in points)) for points in zip(*(curve for _, curve in finals["3e-3"]))]
+        assert row["curve"] == [[tokens, pytest.approx(loss)] for tokens, loss in curve]
+        assert row["tok_s"] == pytest.approx(256 * 1000 / row["step_ms"]) and row["seconds"] == pytest.approx(row["tokens"] / row["tok_s"])
+        assert {entry["value"]: entry["val_loss"] for entry in row["by_value"]} == pytest.approx(means)
+    assert dense["tokens_share"] == dense["seconds_share"] == 1 and dense["load_max_mean"] is None
+    assert moe["val_loss_above_first"] == pytest.approx(moe["val_loss"] - dense["val_loss"]) and moe["load_max_mean"] >= 1
+    reached = interpolated(moe["curve"], dense["val_loss"])
+    assert moe["tokens_to_first_loss"] == pytest.approx(reached) and moe["tokens_share"] == pytest.approx(reached / dense["tokens"])
+    assert moe["seconds_to_first_loss"] == pytest.approx(reached / moe["tok_s"])
+    assert moe["seconds_share"] == pytest.approx(reached / moe["tok_s"] / (dense["tokens"] / dense["tok_s"]))
+    assert {condition["name"]: condition["equal"] for condition in moe["conditions"]}["tokens of every step"]
+    # The text has these numbers.
+    assert row_of(text, "best optim.lr") == ["3e-3", "3e-3"]
+    assert row_of(text, "validation loss") == [f"{row['val_loss']:.4f} ({row['val_loss_min']:.4f} to {row['val_loss_max']:.4f})" for row in (dense, moe)]
+    assert row_of(text, "above that of dense") == ["+0.0000", f"{moe['val_loss_above_first']:+.4f}"]
+    assert row_of(text, "bits per byte") == [f"{row['val_bpb']:.4f}" for row in (dense, moe)]
+    assert row_of(text, "largest load of an expert") == ["-", f"{moe['load_max_mean']:.2f}"]
+    assert row_of(text, "tokens to the loss of dense")[1].endswith(f" ({moe['tokens_share']:.3f})")
+    assert row_of(text, "time to the loss of dense")[1].endswith(f" ({moe['seconds_share']:.3f})")
+    assert (f"tiny reaches the final validation loss of dense, {dense['val_loss']:.4f} nats per token, in {moe['tokens_share']:.3f} of its tokens "
+            f"and {moe['seconds_share']:.3f} of its time.\n") in text
+    for entry, other in zip(dense["by_value"], moe["by_value"]):
+        assert row_of(text, entry["value"]) == [f"{entry['val_loss']:.4f}", f"{other['val_loss']:.4f}"]
+    assert line(text, "tok/s")[2].startswith(f"{moe['ratio']['tok_s']:.3f} (")
+    assert line(text, "ms per step")[:2] == [f"{row['step_ms']:.2f} ({row['step_ms_p10']:.2f} to {row['step_ms_p90']:.2f})" for row in (dense, moe)]
+
+
+def test_a_run_is_that_of_train(scatterlm, tiny_config, dense_config, tmp_path):
+    """To the bit, although other models trained in the same process before it."""
+    _, folder, json_file = compared(scatterlm, dense_config, tiny_config, "--tokens", 2560, "--out", tmp_path / "out")
+    assert folder == tmp_path / "out" and [row["tokens"] for row in json_file["rows"]] == [2560, 2560]
+    scatterlm("train", tiny_config, "--run-dir", tmp_path / "alone", "--set", "train.steps=10", "--set", "train.eval_interval=1", check=True)
+    of_both = [[(line["loss"], line["val_loss"], line["grad_norm"]) for line in read_metrics(run)] for run in (folder / "tiny", tmp_path / "alone")]
+    assert len(of_both[0]) == 10 and of_both[0] == of_both[1]
+
+
+def test_equal_time(scatterlm, tiny_config, dense_config):
+    _, _, json_file = compared(scatterlm, dense_config, tiny_config, "--minutes", 0.003)
+    for row in json_file["rows"]:
+        assert row["tokens"] == max(1, int(60 * 0.003 * row["tok_s"] / 256)) * 256
+        assert row["seconds"] <= 0.18 or row["tokens"] == 256
+
+
+def test_a_killed_comparison_continues(binary, scatterlm, tiny_config, dense_config, tmp_path):
+    def command(out):
+        return ["compare", dense_config, tiny_config, *LOSSES, "--out", out, "--set", "train.steps=60", "--set", "checkpoint.save_interval=5"]
+    scatterlm(*command(tmp_path / "whole"), check=True)
+    process = subprocess.Popen([str(part) for part in [binary, *command(tmp_path / "out")]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        runs = 0
+        for printed in process.stdout:
+            runs += printed.startswith(str(tmp_path / "out"))
+            if runs == 2 and printed.startswith("step 20/"):
+                break
+    finally:
+        process.kill()
+        process.communicate()
+    state = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert not state["complete"] and not (tmp_path / "out/tiny/step_00000060").exists()
+    dense_files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/dense").rglob("*")}
+    text = scatterlm(*command(tmp_path / "out"), check=True).stdout
+    assert "block" not in text.split("\n\n")[0] and "/out/dense:" not in text and re.search(r"resume: .*/out/tiny/step_000000\d\d", text)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/dense").rglob("*")} == dense_files
+    whole, continued = (json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("whole", "out"))
+    assert continued["complete"]
+    for before, now, then in zip(state["rows"], continued["rows"], whole["rows"]):
+        assert now["block_ms"] == before["block_ms"] and now["curve"] == then["curve"] and now["val_loss"] == then["val_loss"]
+
+
+def test_other_settings_do_not_continue(scatterlm, tiny_config, dense_config, tmp_path):
+    compared(scatterlm, dense_config, tiny_config, "--tokens", 512, "--out", tmp_path / "out")
+    path = tmp_path / "out/comparison.json"
+    for arguments, message in [((dense_config, tiny_config, "--tokens", 768), f"{path}: dense was compared with train.tokens 512, which is 768 now"),
+                               ((tiny_config, dense_config, "--tokens", 512), f"{path}: configuration 1 is dense, not tiny"),
+                               ((tiny_config, dense_config, tiny_config), f"{path}: compares 2 configurations, not 3")]:
+        result = scatterlm("compare", *arguments, "--out", tmp_path / "out")
+        assert result.returncode == 2 and result.stderr == f"scatterlm: error: {message}; give another --out\n", result.stderr
+
+
+def test_losses_of_other_tokens_are_not_compared(scatterlm, tmp_path, tiny_config):
+    other = tmp_path / "other.yaml"
+    for old, new, message in [
+            ("steps: 20", "steps: 30", "tiny.yaml trains 20 steps and {other} trains 30; --tokens sets the length of all"),
+            ("sequence_length", "seed: 7, sequence_length", "train.seed is 1234 in {tiny} and 7 in {other}: their losses are not those of the same "
+             "tokens; --set train.seed=... sets it for all"),
+            ("val.bin,", "val.bin, raw_dtype: uint16,", "data.raw_dtype is auto in {tiny} and uint16 in {other}: their losses"),
+            ("validation: ", "eot_token: 256} #", "{other}: data.validation is missing, and compare is about the loss on it")]:
+        other.write_text(tiny_config.read_text().replace(old, new))
+        result = scatterlm("compare", tiny_config, other)
+        assert result.returncode == 2 and message.format(tiny=tiny_config, other=other) in result.stderr, result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_three_models(scatterlm, tiny_config, dense_config, tmp_path):
+    wide = tmp_path / "wide.yaml"
+    wide.write_text(dense_config.read_text().replace("intermediate_size: 48", "intermediate_size: 96"))
+    text, _, json_file = compared(scatterlm, dense_config, tiny_config, wide, "--tokens", 1280)
+    assert [row["name"] for row in json_file["rows"]] == ["dense", "tiny", "wide"] and len(line(text, "tok/s")) == 5
+    assert "wide / dense" in text and text.count("final validation loss of dense") == 2
+
+
+def test_report_of_a_comparison(scatterlm, tiny_config, dense_config, tmp_path):
+    _, folder, json_file = compared(scatterlm, dense_config, tiny_config, "--tokens", 1280, "--sweep", "optim.lr=1e-3,3e-3")
+    page = tmp_path / "report.html"
+    for path in folder, folder / "comparison.json":
+        scatterlm("report", path, "-o", page, check=True)
+        data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+        table, = data["comparisons"]
+        assert table["sweep"] == "optim.lr" and [row["name"] for row in table["rows"]] == ["dense", "tiny"]
+        for shown, row in zip(table["rows"], json_file["rows"]):
+            assert shown.items() <= row.items()
+        assert [run["name"] for run in data["runs"]] == ["dense_optim.lr=3e-3", "tiny_optim.lr=3e-3"]

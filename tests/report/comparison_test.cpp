@@ -1,5 +1,7 @@
 #include "lib/report/comparison.h"
 
+#include <filesystem>
+
 #include "lib/config/load.h"
 #include "lib/nn/model_size.h"
 
@@ -10,7 +12,8 @@ using namespace scatterlm;
 namespace {
 
 Side side(const std::string& path, std::vector<double> block_ms, double peak_gib) {
-  return {.path = path,
+  return {.name = std::filesystem::path(path).stem(),
+          .path = path,
           .config = load_config(path),
           .numerics = {at::kCPU, at::kFloat, true},
           .peak_gib = peak_gib,
@@ -45,9 +48,9 @@ const Side kMoe = side("configs/tiny_moe.yaml", {125, 400, 400}, 2);
 }  // namespace
 
 TEST_CASE("comparison: rows hold medians over blocks", "[comparison]") {
-  const auto rows = comparison_rows(kDense, kMoe);
-  const auto& dense = rows.at(0);
-  REQUIRE((dense["config"] == "configs/tiny_dense.yaml" && dense["block_ms"] == std::vector<double>{100, 200, 400}));
+  const auto dense = comparison_row(kDense), moe = comparison_row(kMoe);
+  REQUIRE((dense["name"] == "tiny_dense" && dense["config"] == "configs/tiny_dense.yaml" &&
+           dense["block_ms"] == std::vector<double>{100, 200, 400}));
   REQUIRE((dense["step_ms"] == 200 && dense["step_ms_p10"] == 120 && dense["step_ms_p90"] == 360));
   REQUIRE(dense["tok_s"] == 2048 / 0.2);  // the median of rates 2048/0.1, 2048/0.2, 2048/0.4
   REQUIRE(dense["tok_s_p90"] == Approx(2048 / 0.2 + 0.8 * (2048 / 0.1 - 2048 / 0.2)));
@@ -55,7 +58,7 @@ TEST_CASE("comparison: rows hold medians over blocks", "[comparison]") {
   REQUIRE((dense["flops_per_token"] == flops && dense["flops_per_s"] == Approx(2048 / 0.2 * flops)));
   REQUIRE((dense["mfu"].is_null() && dense["peak_gib"] == 0.5));
   const auto size = nn::model_size(kMoe.config.model);
-  REQUIRE((rows.at(1)["total_parameters"] == size.total && rows.at(1)["active_parameters"] == size.active));
+  REQUIRE((moe["total_parameters"] == size.total && moe["active_parameters"] == size.active));
 }
 
 TEST_CASE("comparison: ratios are those of pairs of blocks", "[comparison]") {
@@ -66,22 +69,31 @@ TEST_CASE("comparison: ratios are those of pairs of blocks", "[comparison]") {
 }
 
 TEST_CASE("comparison: the table", "[comparison]") {
-  const auto text = comparison_text(kDense, kMoe);
-  for (const auto* part : {"configs/tiny_dense.yaml", "10240 (6144 to 18432)", "0.800 (0.560 to 0.960)", "0.5     ", "4.000\n",
+  const auto text = comparison_text({kDense, kMoe});
+  for (const auto* part : {"tiny_moe / tiny_dense", "10240 (6144 to 18432)", "0.800 (0.560 to 0.960)", "0.5     ", "4.000\n",
                            "  layers: gqa+dense*4 and gqa+moe*4\n", "  optimiser\n"})
     REQUIRE_THAT(text, ContainsSubstring(part));
   REQUIRE(text.find("  optimiser\n") < text.find("Not equal:"));
   REQUIRE(text.find("  layers: ") > text.find("Not equal:"));
 }
 
+TEST_CASE("comparison: three models, each with the first", "[comparison]") {
+  const auto text = comparison_text({kDense, kMoe, side("configs/dense_124m.yaml", {50, 100, 100}, 4)});
+  for (const auto* part : {"tiny_dense  ", "dense_124m / tiny_dense", "8.000\n", "tiny_moe / tiny_dense, equal (counts",
+                           "dense_124m / tiny_dense, equal (counts", "  width: 128 and 768\n"})
+    REQUIRE_THAT(text, ContainsSubstring(part));
+}
+
 TEST_CASE("comparison: a spread too wide for a conclusion is said", "[comparison]") {
   const auto said = [](std::vector<double> first, std::vector<double> second) {
-    return comparison_text(side("configs/tiny_dense.yaml", std::move(first), 1),
-                           side("configs/tiny_moe.yaml", std::move(second), 1));
+    return comparison_text(
+        {side("configs/tiny_dense.yaml", std::move(first), 1), side("configs/tiny_moe.yaml", std::move(second), 1)});
   };
-  REQUIRE_THAT(said({92, 169}, {100, 100}),
-               ContainsSubstring("\nThe ratio of tok/s was between 0.92 and 1.69 in different blocks: too wide a spread for a "
-                                 "conclusion. Repeat it on an idle machine, with more --blocks (now 2).\n"));
+  REQUIRE_THAT(
+      said({92, 169}, {100, 100}),
+      ContainsSubstring(
+          "\ntiny_moe / tiny_dense: the ratio of tok/s was between 0.92 and 1.69 in different blocks: too wide a spread for a "
+          "conclusion. Repeat it on an idle machine, with more --blocks (now 2).\n"));
   for (const auto& text : {said({100, 105, 98}, {100, 100, 100}), said({100, 200, 400}, {200, 400, 800}), said({100}, {50})})
     REQUIRE(text.find("too wide") == std::string::npos);
 }

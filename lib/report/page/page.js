@@ -88,6 +88,48 @@ function showSummary() {
   document.getElementById("summary").append(table);
 }
 
+// ---- comparisons
+
+const share = (row, key, part, text) => row[key] === null ? "not reached" : `${text(row[key])} (${row[part].toFixed(3)})`;
+const COMPARED = [
+  ["validation loss", row => fixed(4)(row.val_loss) + (row.val_loss_min === row.val_loss_max ? "" : ` (${fixed(4)(row.val_loss_min)} to ${fixed(4)(row.val_loss_max)})`)],
+  ["above the first", row => fixed(4)(row.val_loss_above_first)],
+  ["bits per byte", row => fixed(4)(row.val_bpb)],
+  ["tokens", row => count(row.tokens)],
+  ["tokens to the first's loss", row => share(row, "tokens_to_first_loss", "tokens_share", count)],
+  ["time to the first's loss", row => share(row, "seconds_to_first_loss", "seconds_share", duration)],
+  ["tok/s", row => count(row.tok_s)],
+  ["ms per step", row => fixed(1)(row.step_ms)],
+  ["MFU", row => percent(row.mfu)],
+  ["GiB", row => row.peak_gib === null ? "–" : row.peak_gib.toPrecision(3)],
+  ["parameters", row => count(row.total_parameters)],
+  ["active", row => count(row.active_parameters)],
+  ["FLOPs/token", row => count(row.flops_per_token)],
+  ["largest load", row => fixed(2)(row.load_max_mean)],
+];
+
+function showComparisons() {
+  const section = document.getElementById("comparisons");
+  for (const { path, sweep, rows } of data.comparisons) {
+    section.append(element("h2", "Comparison"));
+    section.append(element("p", rows.length ? `${path}; speed from blocks of steps in which the models alternate, time from that speed.` : `${path}: not complete yet.`));
+    if (!rows.length) continue;
+    const table = element("table"), head = element("thead"), names = element("tr"), body = element("tbody");
+    names.append(element("th"), ...rows.map(row => element("th", row.name)));
+    head.append(names);
+    for (const [name, text] of [...(sweep ? [[`best ${sweep}`, row => row.best]] : []), ...COMPARED]) {
+      const texts = rows.map(text), line = element("tr");
+      if (texts.every(cell => cell === "–")) continue;
+      line.append(element("td", name), ...texts.map(cell => element("td", cell)));
+      body.append(line);
+    }
+    table.append(head, body);
+    const box = element("div", "", { class: "scroll" });
+    box.append(table);
+    section.append(box);
+  }
+}
+
 // ---- charts
 
 const FONT = { family: 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif', size: 13, color: "#1b1f24" };
@@ -202,6 +244,7 @@ function showConfigurations() {
 document.title = runs.map(run => run.name).join(", ");
 document.getElementById("title").textContent = runs.map(run => run.name).join(" · ");
 document.getElementById("origin").textContent = `Written ${data.written} by scatterlm ${data.version}.`;
+showComparisons();
 showSummary();
 drawCurves();
 drawLoads();

@@ -1,0 +1,99 @@
+#include "app/compare_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "app/command_line.h"
+#include "lib/util/error.h"
+
+namespace scatterlm {
+
+void CompareOptions::check() const {
+  if (configs.size() < 2) fail_user("compare needs at least two configuration files; the first one is the baseline");
+  if (speed_only && (tokens > 0 || minutes > 0 || seeds > 1 || !sweep.empty() || !out.empty()))
+    fail_user("--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep and --out have no effect; leave them out");
+  if (tokens > 0 && minutes > 0) fail_user("--tokens and --minutes both set the length of the runs; give one of them");
+  if (sweep.empty()) return;
+  const auto values = sweep_values();
+  if (sweep_key().empty() || values.empty() || std::ranges::count(values, "") > 0)
+    fail_user("--sweep: got '{}', must be KEY=VALUE,VALUE,..., for example optim.lr=1e-3,2e-3", sweep);
+  for (const auto& value : values)
+    if (std::ranges::count(values, value) > 1) fail_user("--sweep: the value {} of {} is given twice", value, sweep_key());
+  if (sweep_key() == "train.seed") fail_user("--sweep: runs with several seeds are made with --seeds");
+}
+
+std::vector<std::string> CompareOptions::sets_of_all() const {
+  auto all = sets;
+  if (tokens > 0) all.insert(all.end(), {"train.steps=null", fmt::format("train.tokens={}", tokens)});
+  return all;
+}
+
+std::string CompareOptions::sweep_key() const {
+  const auto equals = sweep.find('=');
+  return equals == sweep.npos ? "" : sweep.substr(0, equals);
+}
+
+std::vector<std::string> CompareOptions::sweep_values() const {
+  if (sweep.empty()) return {""};
+  std::vector<std::string> values;
+  std::istringstream list(sweep.substr(std::min(sweep.size(), sweep_key().size() + 1)));
+  for (std::string value; std::getline(list, value, ',');) values.push_back(value);
+  return values;
+}
+
+std::string CompareOptions::folder(const std::string& runs, const std::vector<Side>& sides) const {
+  if (!out.empty()) return out;
+  std::string folder = runs + "/compare";
+  for (const auto& side : sides) folder += "-" + side.name;
+  return folder;
+}
+
+std::string CompareOptions::command() const {
+  auto text = fmt::format("scatterlm compare {}", fmt::join(configs, " "));
+  if (speed_only) text += " --speed-only";
+  if (tokens > 0) text += fmt::format(" --tokens {}", tokens);
+  if (minutes > 0) text += fmt::format(" --minutes {:g}", minutes);
+  if (!sweep.empty()) text += " --sweep " + sweep;
+  if (seeds > 1) text += fmt::format(" --seeds {}", seeds);
+  text += fmt::format(" --blocks {} --steps-per-block {}", blocks, steps_per_block);
+  for (const auto& set : sets) text += fmt::format(" --set {}", set);
+  return text;
+}
+
+std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& app) {
+  auto* command = app.add_subcommand("compare", "Train models on the same tokens and compare loss, speed and memory");
+  auto options = std::make_shared<CompareOptions>();
+  command->add_option("configs", options->configs, "Configuration files; the first one is the baseline")->required();
+  command
+      ->add_option("--tokens", options->tokens, "Train every run on this many tokens, in place of the configuration's number")
+      ->check(in_range(1, 1e16));
+  command
+      ->add_option("--minutes", options->minutes,
+                   "Train every run on as many tokens as its model trains in this time, by the speed measured first")
+      ->check(in_range(1e-3, 1e9));
+  command->add_option("--sweep", options->sweep, "Train every model with each value of a key, and compare the best: a.b=c,d,e");
+  command->add_option("--seeds", options->seeds, "Train with this many seeds, from train.seed on")
+      ->capture_default_str()
+      ->check(in_range(1, 1000));
+  command->add_option(
+      "--out", options->out,
+      "Folder for the runs and comparison.json; the same command continues there. Default: RUN.DIR/compare-NAMES");
+  command->add_flag("--speed-only", options->speed_only, "Speed and memory, from a few steps; nothing is saved");
+  command->add_option("--blocks", options->blocks, "Timed blocks of each model; the models alternate")
+      ->capture_default_str()
+      ->check(in_range(1, 10000));
+  command->add_option("--steps-per-block", options->steps_per_block, "Timed steps of a block, after one that is not")
+      ->capture_default_str()
+      ->check(in_range(1, 1000000));
+  command->add_option("--set", options->sets, "Override a key in all: a.b=c; may be repeated")->allow_extra_args(false);
+  command->add_option("--json", options->json, "Write an evidence file");
+  command->footer(
+      "Example:\n  scatterlm compare configs/tiny_dense.yaml configs/tiny_moe.yaml --sweep optim.lr=1e-3,2e-3,4e-3\n"
+      "  scatterlm compare configs/tiny_dense.yaml configs/tiny_moe.yaml --speed-only");
+  return {command, options};
+}
+
+}  // namespace scatterlm

@@ -1,0 +1,37 @@
+// What stands on the command line of `compare`.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/report/comparison.h"
+
+namespace scatterlm {
+
+struct CompareOptions {
+  std::vector<std::string> configs, sets;
+  std::string json, out, sweep;
+  int64_t tokens = 0, seeds = 1, blocks = 8, steps_per_block = 5;
+  double minutes = 0;
+  bool speed_only = false;
+
+  /// Throws Error for options that contradict each other.
+  void check() const;
+  /// --set and --tokens.
+  std::vector<std::string> sets_of_all() const;
+  std::string sweep_key() const;  ///< empty without --sweep
+  /// In their order; a single empty one without --sweep.
+  std::vector<std::string> sweep_values() const;
+  /// Where the runs are kept: --out, or one of `runs` that is named after the models.
+  std::string folder(const std::string& runs, const std::vector<Side>& sides) const;
+  /// What another person types for the same figures.
+  std::string command() const;
+};
+
+/// Adds the subcommand. Its callback keeps the options alive.
+std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& app);
+
+}  // namespace scatterlm

@@ -1,0 +1,221 @@
+#include "lib/report/loss_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "lib/bench/figure.h"
+#include "lib/config/load.h"
+#include "lib/util/error.h"
+#include "lib/util/text.h"
+
+namespace scatterlm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double tokens_of(const Config& config) {
+  return static_cast<double>(total_steps(config.train)) * static_cast<double>(config.train.global_batch_tokens);
+}
+
+Json json_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+/// The final validation loss: that after all tokens.
+std::optional<double> final_loss(const ComparedRun& run, double tokens) {
+  const auto& curve = run.result.curve;
+  if (curve.empty() || curve.back().tokens < tokens) return std::nullopt;
+  return curve.back().loss;
+}
+
+Json run_json(const ComparedRun& run, double tokens) {
+  return {{"folder", run.folder},
+          {"value", run.value.empty() ? Json() : Json(run.value)},
+          {"seed", run.seed},
+          {"val_loss", json_or_null(final_loss(run, tokens))},
+          {"val_bpb", json_or_null(run.result.bits_per_byte)},
+          {"load_max_mean", json_or_null(run.result.load_max_mean)},
+          {"dead_experts", run.result.dead_experts},
+          {"nonfinite_steps", run.result.nonfinite_steps}};
+}
+
+/// Mean of what all runs have.
+std::optional<double> mean_of(const std::vector<const ComparedRun*>& runs, auto&& figure) {
+  double sum = 0;
+  for (const auto* run : runs) {
+    const std::optional<double> value = figure(*run);
+    if (!value) return std::nullopt;
+    sum += *value;
+  }
+  return sum / static_cast<double>(runs.size());
+}
+
+/// The runs of a value of the sweep, one per seed.
+struct Trial {
+  std::string value;
+  std::vector<const ComparedRun*> runs;
+  std::optional<double> loss;  ///< mean of the final ones; none if a run has none, or one that is not finite
+};
+
+std::vector<Trial> trials_of(const ComparedModel& model, double tokens) {
+  std::vector<Trial> trials;
+  for (const auto& run : model.runs) {
+    if (trials.empty() || trials.back().value != run.value) trials.push_back({.value = run.value, .runs = {}, .loss = {}});
+    trials.back().runs.push_back(&run);
+  }
+  for (auto& trial : trials) trial.loss = mean_of(trial.runs, [&](const ComparedRun& run) { return final_loss(run, tokens); });
+  return trials;
+}
+
+/// Fills in what the model learned with the best value; `first`: the finished row of the first model, none for itself.
+void write_learning(Json& row, const ComparedModel& model, bool swept, const Json* first) {
+  const double tokens = row["tokens"];
+  const auto trials = trials_of(model, tokens);
+  const auto best = std::ranges::min_element(
+      trials, {}, [](const Trial& trial) { return trial.loss.value_or(std::numeric_limits<double>::infinity()); });
+  if (!best->loss)
+    fail_user("{}: no run ended with a finite validation loss; lower optim.lr or raise optim.warmup_steps", model.side.name);
+  std::vector<double> losses;
+  std::vector<LossCurve> curves;
+  for (const auto* run : best->runs) {
+    losses.push_back(*final_loss(*run, tokens));
+    curves.push_back(run->result.curve);
+  }
+  const auto curve = mean_curve(curves);
+  row["best"] = swept ? Json(best->value) : Json();
+  row["val_loss"] = *best->loss;
+  row["val_loss_min"] = std::ranges::min(losses);
+  row["val_loss_max"] = std::ranges::max(losses);
+  row["val_loss_above_first"] = first ? *best->loss - first->at("val_loss").get<double>() : 0;
+  row["val_bpb"] = json_or_null(mean_of(best->runs, [](const ComparedRun& run) { return run.result.bits_per_byte; }));
+  row["load_max_mean"] = json_or_null(mean_of(best->runs, [](const ComparedRun& run) { return run.result.load_max_mean; }));
+  row["dead_experts"] = json_or_null(mean_of(best->runs, [](const ComparedRun& run) -> std::optional<double> {
+    if (!run.result.load_max_mean) return std::nullopt;
+    return static_cast<double>(run.result.dead_experts);
+  }));
+  row["curve"] = Json::array();
+  for (const auto& point : curve) row["curve"].push_back({point.tokens, point.loss});
+  const auto reached = first ? tokens_to_reach(curve, first->at("val_loss")) : tokens;
+  const double rate = row["tok_s"];
+  row["tokens_to_first_loss"] = row["seconds_to_first_loss"] = row["tokens_share"] = row["seconds_share"] = nullptr;
+  if (reached) {
+    const Json& base = first ? *first : row;
+    row["tokens_to_first_loss"] = *reached;
+    row["seconds_to_first_loss"] = *reached / rate;
+    row["tokens_share"] = *reached / base["tokens"].get<double>();
+    row["seconds_share"] = *reached / rate / base["seconds"].get<double>();
+  }
+  row["by_value"] = nullptr;
+  if (!swept) return;
+  for (const auto& trial : trials) row["by_value"].push_back({{"value", trial.value}, {"val_loss", json_or_null(trial.loss)}});
+}
+
+// ---- text
+
+std::string number(const Json& value, fmt::string_view format) {
+  return value.is_null() ? "-" : fmt::format(fmt::runtime(format), value.get<double>());
+}
+
+std::string with_share(const Json& row, const char* key, const char* share, auto&& text) {
+  if (row[key].is_null()) return "not reached";
+  return fmt::format("{} ({:.3f})", text(row[key].get<double>()), row[share].get<double>());
+}
+
+std::string spread_text(const Json& row) {
+  const auto mean = number(row["val_loss"], "{:.4f}");
+  if (row["val_loss_min"] == row["val_loss_max"]) return mean;
+  return fmt::format("{} ({:.4f} to {:.4f})", mean, row["val_loss_min"].get<double>(), row["val_loss_max"].get<double>());
+}
+
+std::string results_table(const Json& comparison) {
+  const Json& rows = comparison["rows"];
+  const std::string first = rows[0]["name"];
+  std::vector<std::vector<std::string>> table = {{""}};
+  for (const auto& row : rows) table[0].push_back(row["name"]);
+  const auto line = [&](std::string label, auto&& cell) {
+    table.push_back({std::move(label)});
+    for (const auto& row : rows) table.back().push_back(cell(row));
+  };
+  const auto known = [&](const char* key) {
+    return std::ranges::any_of(rows, [&](const Json& row) { return !row[key].is_null(); });
+  };
+  if (!comparison["sweep"].is_null())
+    line("best " + comparison["sweep"].get<std::string>(), [](const Json& row) { return row["best"].get<std::string>(); });
+  line("validation loss", spread_text);
+  line("above that of " + first, [](const Json& row) { return number(row["val_loss_above_first"], "{:+.4f}"); });
+  if (known("val_bpb")) line("bits per byte", [](const Json& row) { return number(row["val_bpb"], "{:.4f}"); });
+  line("trained tokens", [](const Json& row) { return format_count(row["tokens"]); });
+  line("tokens to the loss of " + first,
+       [](const Json& row) { return with_share(row, "tokens_to_first_loss", "tokens_share", format_count); });
+  line("time to the loss of " + first,
+       [](const Json& row) { return with_share(row, "seconds_to_first_loss", "seconds_share", format_duration); });
+  if (known("load_max_mean")) {
+    line("largest load of an expert", [](const Json& row) { return number(row["load_max_mean"], "{:.2f}"); });
+    line("experts without a token", [](const Json& row) { return number(row["dead_experts"], "{:g}"); });
+  }
+  return bench::format_table(table);
+}
+
+/// A line per value, and which models have their best value at an end of the sweep.
+std::string sweep_table(const Json& comparison) {
+  const Json& rows = comparison["rows"];
+  const std::string key = comparison["sweep"];
+  std::vector<std::vector<std::string>> table = {{"validation loss by " + key}};
+  std::string at_end;
+  for (const auto& row : rows) {
+    table[0].push_back(row["name"]);
+    const auto& values = row["by_value"];
+    if (values.size() > 1 && (row["best"] == values.front()["value"] || row["best"] == values.back()["value"]))
+      at_end += fmt::format("The best {} of {} is at an end of the sweep, {}: values beyond it may be better.\n", key,
+                            row["name"].get<std::string>(), row["best"].get<std::string>());
+  }
+  for (size_t i = 0; i < rows[0]["by_value"].size(); i++) {
+    table.push_back({rows[0]["by_value"][i]["value"].get<std::string>()});
+    for (const auto& row : rows) table.back().push_back(number(row["by_value"][i]["val_loss"], "{:.4f}"));
+  }
+  return "\n" + bench::format_table(table) + at_end;
+}
+
+std::string conclusion(const Json& first, const Json& row) {
+  const std::string name = row["name"], base = first["name"];
+  const double loss = first["val_loss"];
+  if (row["tokens_share"].is_null())
+    return fmt::format("{} does not reach the final validation loss of {}, {:.4f} nats per token.\n", name, base, loss);
+  return fmt::format(
+      "{} reaches the final validation loss of {}, {:.4f} nats per token, in {:.3f} of its tokens and {:.3f} of its time.\n",
+      name, base, loss, row["tokens_share"].get<double>(), row["seconds_share"].get<double>());
+}
+
+}  // namespace
+
+Json loss_comparison(const LossComparison& comparison, bool complete) {
+  Json json{
+      {"sweep", comparison.sweep.empty() ? Json() : Json(comparison.sweep)}, {"complete", complete}, {"rows", Json::array()}};
+  const Side& first = comparison.models.front().side;
+  for (const auto& model : comparison.models) {
+    const bool is_first = &model == &comparison.models.front();
+    Json row = comparison_row(model.side);
+    const double tokens = tokens_of(model.side.config);
+    row["tokens"] = tokens;
+    row["seconds"] = tokens / row["tok_s"].get<double>();
+    row["settings"] = dump_config(model.side.config);
+    row["runs"] = Json::array();
+    for (const auto& run : model.runs) row["runs"].push_back(run_json(run, tokens));
+    if (complete) write_learning(row, model, !comparison.sweep.empty(), is_first ? nullptr : &json["rows"][0]);
+    if (!is_first) row.update(comparison_ratios(first, model.side));
+    json["rows"].push_back(std::move(row));
+  }
+  return json;
+}
+
+std::string loss_comparison_text(const Json& comparison) {
+  const Json& rows = comparison["rows"];
+  std::string text = results_table(comparison);
+  if (!comparison["sweep"].is_null()) text += sweep_table(comparison);
+  text += "\n";
+  for (size_t i = 1; i < rows.size(); i++) text += conclusion(rows[0], rows[i]);
+  return text +
+         "Time is that of the tokens at the median tok/s of the alternating blocks, without evaluation and checkpoints.\n";
+}
+
+}  // namespace scatterlm

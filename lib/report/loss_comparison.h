@@ -1,0 +1,51 @@
+// What models learned from the same tokens, side by side.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lib/report/comparison.h"
+#include "lib/report/loss_curve.h"
+
+namespace scatterlm {
+
+/// A training run of a comparison.
+struct ComparedRun {
+  std::string folder;  ///< in that of the comparison
+  std::string value;   ///< of the swept key; empty without one
+  int64_t seed = 0;
+  RunResult result{};  ///< as far as it has come
+};
+
+struct ComparedModel {
+  Side side;
+  std::vector<ComparedRun> runs;  ///< values in the order of the sweep, with the same seeds each
+};
+
+struct LossComparison {
+  std::string sweep;  ///< the swept key; empty without one
+  std::vector<ComparedModel> models;
+};
+
+/// The content of comparison.json: `sweep`, `complete` and `rows`. A row is that of comparison_row(), then `tokens` (of each
+/// run), `seconds` (those tokens at the median tok_s), `settings` (the configuration as YAML) and `runs` (folder, value, seed,
+/// val_loss, val_bpb, load_max_mean, dead_experts, nonfinite_steps; null where unknown). Once all runs are complete also, of
+/// the value with the lowest mean final validation loss over the seeds:
+///
+///     best             that value; null without a sweep
+///     val_loss         mean, with val_loss_min and val_loss_max over the seeds; val_loss_above_first: minus that of the first
+///     model val_bpb, load_max_mean, dead_experts   means over the seeds; null where unknown curve            mean validation
+///     loss [[tokens, loss], ...] tokens_to_first_loss, seconds_to_first_loss   to where the curve reaches the first model's
+///     val_loss, linearly interpolated;
+///                      null if it does not; of the first model itself all of its tokens
+///     tokens_share, seconds_share   of those of the first model
+///     by_value         [{value, val_loss}]; null without a sweep
+///
+/// `ratio` and `conditions` of comparison_ratios() follow in each row but the first. Throws Error if all runs of a model ended
+/// with a loss that is not finite.
+nlohmann::ordered_json loss_comparison(const LossComparison& comparison, bool complete);
+
+/// Table, sweep and conclusions in words, from the JSON of a complete comparison.
+std::string loss_comparison_text(const nlohmann::ordered_json& comparison);
+
+}  // namespace scatterlm

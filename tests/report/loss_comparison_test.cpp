@@ -1,0 +1,114 @@
+#include "lib/report/loss_comparison.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lib/config/load.h"
+#include "tests/catch.h"
+
+using namespace scatterlm;
+
+namespace {
+
+constexpr double kTokens = 10 * 2048;  // of runs with ten steps
+
+Side trained_side(const std::string& name, double step_ms) {
+  const std::string path = "configs/" + name + ".yaml";
+  return {.name = name,
+          .path = path,
+          .config = load_config(path, {"train.steps=10", "optim.warmup_steps=2"}),
+          .numerics = {at::kCPU, at::kFloat, true},
+          .peak_gib = 1,
+          .block_ms = {step_ms}};
+}
+
+ComparedRun run(const std::string& value, int64_t seed, LossCurve curve, std::optional<double> load = {}) {
+  return {.folder = value + "x",
+          .value = value,
+          .seed = seed,
+          .result = {.curve = std::move(curve), .bits_per_byte = 3, .load_max_mean = load}};
+}
+
+LossCurve two_points(double middle, double last) { return {{kTokens / 2, middle}, {kTokens, last}}; }
+
+}  // namespace
+
+TEST_CASE("loss_curve: tokens to a loss, by hand") {
+  const LossCurve curve = {{100, 4}, {200, 3}, {300, 3.5}, {400, 2}};
+  REQUIRE(tokens_to_reach(curve, 3.25) == 175);  // three quarters of the way from 4 to 3, not the later 3.25 beyond 300
+  REQUIRE(tokens_to_reach(curve, 2.75) == 350);  // half of the way from 3.5 to 2
+  REQUIRE(tokens_to_reach(curve, 3) == 200);
+  REQUIRE(tokens_to_reach(curve, 5) == 100);  // the first evaluation
+  REQUIRE(!tokens_to_reach(curve, 1.9));
+  REQUIRE(!tokens_to_reach({}, 1));
+}
+
+TEST_CASE("loss_curve: the mean has the points that all have") {
+  REQUIRE((mean_curve({{{1, 2}, {2, 4}, {3, 6}}, {{1, 4}, {3, 2}}}) == LossCurve{{1, 3}, {3, 4}}));
+}
+
+TEST_CASE("loss_curve: what metrics.jsonl says") {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("scatterlm_curve_{}", getpid());
+  std::filesystem::create_directories(folder);
+  const auto read = [&](const std::string& text) {
+    std::ofstream(folder / "metrics.jsonl") << text;
+    return read_result(folder);
+  };
+  const auto result = read(
+      R"({"step":1,"tokens":10,"val_loss":null,"nonfinite_steps":0,"load_max_mean":9,"routers":[{"dead_experts":7}]}
+{"step":2,"tokens":20,"val_loss":2.5,"val_bpb":3.6,"nonfinite_steps":1,"load_max_mean":1.5,"routers":[{"dead_experts":1},{"dead_experts":2}]}
+{"step":3,"tokens":30,"val_lo)");
+  REQUIRE((result.curve == LossCurve{{20, 2.5}}));
+  REQUIRE(
+      (result.bits_per_byte == 3.6 && result.load_max_mean == 1.5 && result.dead_experts == 3 && result.nonfinite_steps == 1));
+  REQUIRE(!read("{\"step\":1,\"tokens\":10,\"nonfinite_steps\":0,\"load_max_mean\":1,\"routers\":[]}\n").load_max_mean);
+  REQUIRE_THROWS_WITH(read("{}\n"), ContainsSubstring("metrics.jsonl:1: 'routers' is"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("loss_comparison: shares of tokens and time, by hand") {
+  // The second model is at the first one's 2.0 half-way between its two evaluations, and takes 1.2 times as long per step.
+  const LossComparison comparison{.sweep = "",
+                                  .models = {{trained_side("tiny_dense", 100), {run("", 1, two_points(3, 2))}},
+                                             {trained_side("tiny_moe", 120), {run("", 1, two_points(2.5, 1.5), 1.25)}}}};
+  const auto json = loss_comparison(comparison, true);
+  const auto& moe = json["rows"][1];
+  REQUIRE((json["sweep"].is_null() && moe["best"].is_null() && moe["by_value"].is_null()));
+  REQUIRE((moe["val_loss"] == 1.5 && moe["val_loss_above_first"] == -0.5 && moe["load_max_mean"] == 1.25));
+  REQUIRE(moe["tokens_to_first_loss"].get<double>() == Approx(0.75 * kTokens));
+  REQUIRE(moe["tokens_share"].get<double>() == Approx(0.75));
+  REQUIRE(moe["seconds_to_first_loss"].get<double>() == Approx(7.5 * 0.12));
+  REQUIRE(moe["seconds_share"].get<double>() == Approx(0.9));
+  const auto& dense = json["rows"][0];
+  REQUIRE((dense["tokens_share"] == 1 && dense["seconds"].get<double>() == Approx(1) && dense["load_max_mean"].is_null()));
+  const auto text = loss_comparison_text(json);
+  REQUIRE_THAT(text,
+               ContainsSubstring("tiny_moe reaches the final validation loss of tiny_dense, 2.0000 nats per token, in 0.750 of "
+                                 "its tokens and 0.900 of its time.\n"));
+  const auto slower = loss_comparison({"", {comparison.models[1], comparison.models[0]}}, true);
+  REQUIRE(slower["rows"][1]["tokens_share"].is_null());
+  REQUIRE_THAT(loss_comparison_text(slower),
+               ContainsSubstring("tiny_dense does not reach the final validation loss of tiny_moe"));
+}
+
+TEST_CASE("loss_comparison: the best value by the mean over seeds") {
+  // 2e-3 has the best single run, 1e-3 the best mean; 4e-3 ended without a loss.
+  const ComparedModel dense{
+      trained_side("tiny_dense", 100),
+      {run("1e-3", 1, two_points(3, 1.9)), run("1e-3", 2, two_points(5, 2.1)), run("2e-3", 1, two_points(3, 1.5)),
+       run("2e-3", 2, two_points(3, 2.7)), run("4e-3", 1, two_points(3, 1.0)), run("4e-3", 2, {{kTokens / 2, 1.0}})}};
+  const auto json = loss_comparison({"optim.lr", {dense, dense}}, true);
+  const auto& row = json["rows"][0];
+  REQUIRE((row["best"] == "1e-3" && row["val_loss"] == 2.0 && row["val_loss_min"] == 1.9 && row["val_loss_max"] == 2.1));
+  REQUIRE((row["curve"][0] == nlohmann::ordered_json{kTokens / 2, 4.0} && row["by_value"][1]["val_loss"] == 2.1));
+  REQUIRE(row["by_value"][2]["val_loss"].is_null());
+  const auto text = loss_comparison_text(json);
+  REQUIRE_THAT(text, ContainsSubstring("2.0000 (1.9000 to 2.1000)"));
+  REQUIRE_THAT(text, ContainsSubstring("The best optim.lr of tiny_dense is at an end of the sweep, 1e-3"));
+  const ComparedModel broken{dense.side, {run("4e-3", 2, {})}};
+  REQUIRE_THROWS_WITH(loss_comparison({"optim.lr", {broken}}, true),
+                      ContainsSubstring("no run ended with a finite validation loss"));
+  REQUIRE(loss_comparison({"optim.lr", {broken}}, false)["rows"][0]["runs"][0]["val_loss"].is_null());
+}
