@@ -26,6 +26,7 @@ void add_bench(CLI::App& app, int& exit_code);
 /// `scatterlm bench decode`.
 void add_bench_decode(CLI::App& bench);
 void add_compare(CLI::App& app, int& exit_code);
+void add_plan(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 void add_tokenize(CLI::App& app, int& exit_code);
 void add_detokenize(CLI::App& app, int& exit_code);

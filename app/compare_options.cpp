@@ -27,7 +27,7 @@ void CompareOptions::check() const {
 
 std::vector<std::string> CompareOptions::sets_of_all() const {
   auto all = sets;
-  if (tokens > 0) all.insert(all.end(), {"train.steps=null", fmt::format("train.tokens={}", tokens)});
+  if (tokens > 0) all.insert(all.end(), {"train.steps=null", fmt::format("train.tokens={:.0f}", tokens)});
   return all;
 }
 
@@ -54,7 +54,7 @@ std::string CompareOptions::folder(const std::string& runs, const std::vector<Si
 std::string CompareOptions::command() const {
   auto text = fmt::format("scatterlm compare {}", fmt::join(configs, " "));
   if (speed_only) text += " --speed-only";
-  if (tokens > 0) text += fmt::format(" --tokens {}", tokens);
+  if (tokens > 0) text += fmt::format(" --tokens {:.0f}", tokens);
   if (minutes > 0) text += fmt::format(" --minutes {:g}", minutes);
   if (!sweep.empty()) text += " --sweep " + sweep;
   if (seeds > 1) text += fmt::format(" --seeds {}", seeds);

@@ -14,8 +14,8 @@ namespace scatterlm {
 struct CompareOptions {
   std::vector<std::string> configs, sets;
   std::string json, out, sweep;
-  int64_t tokens = 0, seeds = 1, blocks = 8, steps_per_block = 5;
-  double minutes = 0;
+  int64_t seeds = 1, blocks = 8, steps_per_block = 5;
+  double tokens = 0, minutes = 0;
   bool speed_only = false;
 
   /// Throws Error for options that contradict each other.

@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
     add_config(app, exit_code);
     add_bench(app, exit_code);
     add_compare(app, exit_code);
+    add_plan(app, exit_code);
     add_report(app, exit_code);
     add_doctor(app, exit_code);
     check_subcommands(app, argc, argv);

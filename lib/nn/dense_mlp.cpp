@@ -18,6 +18,10 @@ int64_t mlp_elements(Activation activation, int64_t hidden, int64_t width) {
   return hidden * (up_rows(activation, width) + width);
 }
 
+double dense_saved_bytes(Activation activation, int64_t width, double element_bytes) {
+  return element_bytes * static_cast<double>(up_rows(activation, width) + width);
+}
+
 DenseMlp::DenseMlp(const DenseConfig& config, const std::string& name, const SubLayerOptions& options)
     : activation_(config.activation) {
   const auto activation = config.activation;
@@ -44,6 +48,10 @@ SubLayerKind dense() {
                 const DenseConfig& config = model.dense;
                 count.matrix(mlp_elements(config.activation, model.hidden_size, config.intermediate_size));
                 if (config.bias) count.vector(up_rows(config.activation, config.intermediate_size) + model.hidden_size);
+              },
+          .saved_bytes =
+              [](const ModelConfig& model, double element_bytes) {
+                return dense_saved_bytes(model.dense.activation, model.dense.intermediate_size, element_bytes);
               }};
 }
 

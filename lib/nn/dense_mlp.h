@@ -30,4 +30,7 @@ std::vector<int64_t> up_matrices(Activation activation, int64_t width);
 /// Elements of W_up and W_down together.
 int64_t mlp_elements(Activation activation, int64_t hidden, int64_t width);
 
+/// Bytes per token that the backward pass needs of forward: W_up x, before and after the activation.
+double dense_saved_bytes(Activation activation, int64_t width, double element_bytes);
+
 }  // namespace scatterlm::nn

@@ -84,15 +84,31 @@ double flops(const ModelConfig& model, double positions_seen) {
   return 12.0 * static_cast<double>(Widths(model.attention).query) * positions_seen;
 }
 
+/// Queries, keys and values before the rotation (the values are attended to where they are, and share their memory), rotated
+/// queries and keys, the output of attention, and in fp32 its logsumexp per head and the scales of the norms. Clipped values
+/// are a copy, and what is normalised before it is clipped is kept as well.
+double saved_bytes(const ModelConfig& model, double element_bytes) {
+  const AttentionConfig& config = model.attention;
+  const auto widths = Widths(config);
+  const auto query = static_cast<double>(widths.query), key = static_cast<double>(widths.key);
+  const bool normed = config.qk_norm != QkNorm::kNone;
+  double elements = (query + 2 * key) + (query + key) + query;
+  if (config.clip_qkv > 0) elements += key + (normed ? query + key : 0);
+  const int64_t heads = config.num_attention_heads, key_heads = config.num_key_value_heads;
+  const int64_t scales = config.qk_norm == QkNorm::kHead ? heads + key_heads : normed ? 2 : 0;
+  return element_bytes * elements + 4 * static_cast<double>(heads + scales);
+}
+
 }  // namespace
 
 SubLayerKind gqa() {
-  return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
-            return std::make_unique<GqaAttention>(options, /*window=*/0);
-          },
-          .add_parameters = add_parameters,
-          .attention_flops = [](const ModelConfig& model,
-                                int64_t length) { return flops(model, static_cast<double>(length) / 2); }};
+  return {
+      .make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
+        return std::make_unique<GqaAttention>(options, /*window=*/0);
+      },
+      .add_parameters = add_parameters,
+      .attention_flops = [](const ModelConfig& model, int64_t length) { return flops(model, static_cast<double>(length) / 2); },
+      .saved_bytes = saved_bytes};
 }
 
 SubLayerKind swa() {
@@ -104,7 +120,8 @@ SubLayerKind swa() {
               [](const ModelConfig& model, int64_t length) {
                 const auto window = static_cast<double>(std::min(model.attention.window, length));
                 return flops(model, window - window * window / (2 * static_cast<double>(length)));
-              }};
+              },
+          .saved_bytes = saved_bytes};
 }
 
 }  // namespace scatterlm::nn

@@ -101,6 +101,19 @@ SubLayerKind moa() {
               [](const ModelConfig& model, int64_t length) {
                 const auto width = static_cast<double>(projection_width(model.moa) * model.moa.num_experts_per_tok);
                 return 12.0 * width * static_cast<double>(length) / 2;
+              },
+          .saved_bytes =
+              [](const ModelConfig& model, double element_bytes) {
+                // Keys and values before the rotation, rotated queries and keys, the output of attention and its copy in the
+                // order of the experts; in fp32 the logsumexp per head and the scales of the norms.
+                const MoaConfig& config = model.moa;
+                const int64_t top_k = config.num_experts_per_tok, key = projection_width(config), query = top_k * key;
+                const bool normed = config.qk_norm != QkNorm::kNone;
+                const int64_t heads = config.num_key_value_heads;
+                const int64_t scales = config.qk_norm == QkNorm::kHead ? (top_k + 1) * heads : normed ? top_k + 1 : 0;
+                const int64_t elements = 2 * key + (query + key) + 2 * query + (normed ? query : 0);
+                return router_saved_bytes(config.num_experts, top_k) + element_bytes * static_cast<double>(elements) +
+                       4 * static_cast<double>(top_k * heads + scales);
               }};
 }
 

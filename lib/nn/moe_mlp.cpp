@@ -78,6 +78,16 @@ SubLayerKind moe() {
                 count.matrix(mlp_elements(config.activation, hidden, config.shared_intermediate_size));
                 if (config.shared_intermediate_size > 0 && config.shared_gate) count.matrix(hidden);
                 if (config.output_bias) count.vector(hidden);
+              },
+          .saved_bytes =
+              [](const ModelConfig& model, double element_bytes) {
+                // Only the pre-activation of each expert's row: backward computes the activation again.
+                const MoeConfig& config = model.moe;
+                const int64_t pre_activations =
+                    config.num_experts_per_tok * up_rows(config.activation, config.moe_intermediate_size);
+                return router_saved_bytes(config.num_experts, config.num_experts_per_tok) +
+                       element_bytes * static_cast<double>(pre_activations) +
+                       dense_saved_bytes(config.activation, config.shared_intermediate_size, element_bytes);
               }};
 }
 

@@ -57,6 +57,8 @@ Router::Output Router::forward(const at::Tensor& x_TD, Context& context) {
   return {out.gates_TK, ops::make_routing(out.ids_TK, num_experts)};
 }
 
+double router_saved_bytes(int64_t num_experts, int64_t top_k) { return 4.0 * static_cast<double>(num_experts + 5 * top_k); }
+
 void Router::update_bias(const at::Tensor& counts_E, const at::Tensor& apply) {
   if (bias.defined()) bias += config.bias_update_rate * apply * at::sign(counts_E.mean() - counts_E).to(at::kFloat);
 }

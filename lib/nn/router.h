@@ -41,4 +41,8 @@ struct Router {
   at::Tensor bias;    ///< [E] fp32, selection only; undefined unless balance: bias
 };
 
+/// Bytes per token that the backward pass needs: logits in fp32, and of each of the K choices expert, gate and places in the
+/// lists of rows.
+double router_saved_bytes(int64_t num_experts, int64_t top_k);
+
 }  // namespace scatterlm::nn

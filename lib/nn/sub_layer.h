@@ -45,6 +45,9 @@ struct SubLayerKind {
   void (*add_parameters)(const ModelConfig& config, ParameterCount& count);
   /// FLOPs of QK^T and AV for one trained token, forward and backward; null for an MLP.
   double (*attention_flops)(const ModelConfig& config, int64_t sequence_length) = nullptr;
+  /// Bytes that forward keeps per token for the backward pass of kernels on a GPU, apart from its input; activations have
+  /// `element_bytes` each.
+  double (*saved_bytes)(const ModelConfig& config, double element_bytes) = nullptr;
 };
 
 }  // namespace scatterlm::nn

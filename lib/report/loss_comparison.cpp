@@ -96,14 +96,15 @@ void write_learning(Json& row, const ComparedModel& model, bool swept, const Jso
   row["curve"] = Json::array();
   for (const auto& point : curve) row["curve"].push_back({point.tokens, point.loss});
   const auto reached = first ? tokens_to_reach(curve, first->at("val_loss")) : tokens;
-  const double rate = row["tok_s"];
   row["tokens_to_first_loss"] = row["seconds_to_first_loss"] = row["tokens_share"] = row["seconds_share"] = nullptr;
   if (reached) {
     const Json& base = first ? *first : row;
+    const double share = *reached / base["tokens"].get<double>();
+    const double seconds_share = first ? share / row["ratio"]["tok_s"].get<double>() : share;
     row["tokens_to_first_loss"] = *reached;
-    row["seconds_to_first_loss"] = *reached / rate;
-    row["tokens_share"] = *reached / base["tokens"].get<double>();
-    row["seconds_share"] = *reached / rate / base["seconds"].get<double>();
+    row["seconds_to_first_loss"] = seconds_share * base["seconds"].get<double>();
+    row["tokens_share"] = share;
+    row["seconds_share"] = seconds_share;
   }
   row["by_value"] = nullptr;
   if (!swept) return;
@@ -201,8 +202,8 @@ Json loss_comparison(const LossComparison& comparison, bool complete) {
     row["settings"] = dump_config(model.side.config);
     row["runs"] = Json::array();
     for (const auto& run : model.runs) row["runs"].push_back(run_json(run, tokens));
-    if (complete) write_learning(row, model, !comparison.sweep.empty(), is_first ? nullptr : &json["rows"][0]);
     if (!is_first) row.update(comparison_ratios(first, model.side));
+    if (complete) write_learning(row, model, !comparison.sweep.empty(), is_first ? nullptr : &json["rows"][0]);
     json["rows"].push_back(std::move(row));
   }
   return json;
@@ -214,8 +215,7 @@ std::string loss_comparison_text(const Json& comparison) {
   if (!comparison["sweep"].is_null()) text += sweep_table(comparison);
   text += "\n";
   for (size_t i = 1; i < rows.size(); i++) text += conclusion(rows[0], rows[i]);
-  return text +
-         "Time is that of the tokens at the median tok/s of the alternating blocks, without evaluation and checkpoints.\n";
+  return text + "Time comes from the tok/s of the alternating blocks, without evaluation and checkpoints.\n";
 }
 
 }  // namespace scatterlm

@@ -32,14 +32,17 @@ struct LossComparison {
 /// val_loss, val_bpb, load_max_mean, dead_experts, nonfinite_steps; null where unknown). Once all runs are complete also, of
 /// the value with the lowest mean final validation loss over the seeds:
 ///
-///     best             that value; null without a sweep
-///     val_loss         mean, with val_loss_min and val_loss_max over the seeds; val_loss_above_first: minus that of the first
-///     model val_bpb, load_max_mean, dead_experts   means over the seeds; null where unknown curve            mean validation
-///     loss [[tokens, loss], ...] tokens_to_first_loss, seconds_to_first_loss   to where the curve reaches the first model's
-///     val_loss, linearly interpolated;
-///                      null if it does not; of the first model itself all of its tokens
-///     tokens_share, seconds_share   of those of the first model
-///     by_value         [{value, val_loss}]; null without a sweep
+///     best                    that value; null without a sweep
+///     val_loss                mean over the seeds, with val_loss_min and val_loss_max
+///     val_loss_above_first    minus that of the first model
+///     val_bpb, load_max_mean, dead_experts   means over the seeds; null where unknown
+///     curve                   mean validation loss [[tokens, loss], ...]
+///     tokens_to_first_loss    to where the curve reaches the first model's val_loss, linearly interpolated; null if it does
+///                             not; of the first model itself all of its tokens
+///     tokens_share            tokens_to_first_loss / tokens of the first model
+///     seconds_share           tokens_share / (tok_s over that of the first model, median over pairs of blocks)
+///     seconds_to_first_loss   seconds_share * seconds of the first model
+///     by_value                [{value, val_loss}]; null without a sweep
 ///
 /// `ratio` and `conditions` of comparison_ratios() follow in each row but the first. Throws Error if all runs of a model ended
 /// with a loss that is not finite.

@@ -1,6 +1,10 @@
 #include "lib/train/memory_estimate.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "lib/distributed/shape_comm.h"
+#include "lib/nn/layer_kinds.h"
 #include "lib/nn/model.h"
 #include "lib/nn/model_size.h"
 #include "lib/optim/optimizer.h"
@@ -30,6 +34,23 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
   const int64_t with_gradients = meter.peak_bytes();
   const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return {.weights = weights, .gradients = with_gradients - weights, .optimizer = meter.peak_bytes() - with_gradients};
+}
+
+ActivationEstimate estimate_activations(const Config& config, at::ScalarType dtype, int64_t tokens) {
+  const ModelConfig& model = config.model;
+  const auto width = static_cast<double>(c10::elementSize(dtype)), count = static_cast<double>(tokens);
+  const auto hidden = static_cast<double>(model.hidden_size), vocab = static_cast<double>(model.vocab_size);
+  double per_token = 3 * hidden * width + 4, largest = 0;
+  for (const LayerKind kind : model.layer_kinds()) {
+    for (const double saved : {nn::sub_layer_kind(kind.attention).saved_bytes(model, width),
+                               nn::sub_layer_kind(kind.mlp).saved_bytes(model, width)}) {
+      per_token += 2 * hidden * width + 4 + saved;
+      largest = std::max(largest, saved);
+    }
+  }
+  const double chunk = std::min(count, std::max(256.0, std::floor(0x1p26 / vocab))), gradient = 4 * vocab * hidden;
+  const double logits = chunk * vocab * (4 + width), product = chunk * vocab * width + (width < 4 ? gradient : 0);
+  return {.layers = count * per_token, .head = std::max(gradient + std::max(logits, product), count * largest)};
 }
 
 int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype) {

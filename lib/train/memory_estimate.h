@@ -27,6 +27,25 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
 /// Bytes of the tensors in a checkpoint: master weights and moments. `estimate`: that of a single rank.
 int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype);
 
+/// Bytes that the forward and backward pass of a micro-batch take on top.
+struct ActivationEstimate {
+  double layers = 0;  ///< what forward keeps for the backward pass, of all layers
+  double head = 0;    ///< output head: its gradient in fp32, and the logits of a chunk of tokens
+
+  double total() const { return layers + head; }
+};
+
+/// Of `tokens` tokens in one forward pass on a GPU. With D hidden_size, V vocab_size and w bytes of an element:
+///
+///     layers = tokens * (sum over attentions and MLPs of (2 D w + 4 + saved_bytes of their kind) + 3 D w + 4)
+///     head   = 4 V D + max(c V (4 + w), c V w + 4 V D if w < 4)     c = min(tokens, max(256, 2^26 / V)) tokens of a chunk
+///
+/// 2 D w + 4 are input, output and scale of the norm before each of them (its input is the residual stream), 3 D w + 4 those of
+/// the last norm and the gradient of the hidden state (lib/ops/cross_entropy.h). Where the head is smaller than what the
+/// largest attention or MLP saves, that stands for it: gradients of a layer take about as much while it is passed backwards.
+/// Not included: the CUDA context, NCCL, fragmentation, document masks, token rounding, and builds without kernels.
+ActivationEstimate estimate_activations(const Config& config, at::ScalarType dtype, int64_t tokens);
+
 /// "weights 12.9 GiB, gradients 25.8 GiB, optimiser state 77.3 GiB: 116 GiB per rank (parallel.zero: 1, 1 rank), activations of
 /// a micro-batch on top"
 std::string describe(const MemoryEstimate& estimate, const ParallelConfig& config, int64_t ranks);

@@ -17,10 +17,10 @@ MEMORY = ("activations shrink with train.micro_batch_size (sequences per forward
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
 TABLE = [
     # the command line
-    ("", "scatterlm needs a command: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, report, doctor; see scatterlm --help"),
-    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, report, doctor"),
-    ("sample runs/tiny", "unknown command 'scatterlm sample', did you mean 'generate'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, report, doctor"),
-    ("evaluate runs/tiny", "unknown command 'scatterlm evaluate', did you mean 'eval'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, report, doctor"),
+    ("", "scatterlm needs a command: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, plan, report, doctor; see scatterlm --help"),
+    ("trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, plan, report, doctor"),
+    ("sample runs/tiny", "unknown command 'scatterlm sample', did you mean 'generate'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, plan, report, doctor"),
+    ("evaluate runs/tiny", "unknown command 'scatterlm evaluate', did you mean 'eval'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, plan, report, doctor"),
     ("data tokenize x", "unknown command 'scatterlm data tokenize', did you mean 'prepare'? Commands: prepare, inspect"),
     ("--foo train", "unknown option '--foo'; see scatterlm --help"),
     ("data", "scatterlm data needs a command: prepare, inspect; see scatterlm data --help"),
@@ -28,7 +28,7 @@ TABLE = [
     ("launch -n 2", "scatterlm launch needs a command to start, for example: scatterlm launch -n 2 train CONFIG"),
     ("launch train x.yaml", "--nproc-per-node is required; see scatterlm launch --help"),
     ("launch -n 0 train x.yaml", "--nproc-per-node: got '0', must be from 1 to 1024; see scatterlm launch --help"),
-    ("launch -n 2 trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, report, doctor"),
+    ("launch -n 2 trian x.yaml", "unknown command 'scatterlm trian', did you mean 'train'? Commands: train, launch, eval, generate, data, tokenize, detokenize, tokenizer, checkpoint, import, export, config, bench, compare, plan, report, doctor"),
     ("launch -n 2 generate runs/a", "scatterlm launch starts train, eval and doctor; generate does not share its work among ranks, so run it alone: scatterlm generate"),
     ("launch -n 2 launch -n 2 train x.yaml", "scatterlm launch starts train, eval and doctor; launch does not share its work among ranks, so run it alone: scatterlm launch"),
     ("launch -n 4 train nothere.yaml", "nothere.yaml: cannot read: No such file or directory"),

@@ -5,7 +5,7 @@ from conftest import read_metrics
 
 COMMANDS = ["train", "launch", "eval", "generate", "data", "data prepare", "data inspect", "tokenize", "detokenize", "tokenizer",
             "tokenizer train", "checkpoint", "checkpoint inspect", "checkpoint verify", "config", "config show", "config keys", "bench", "bench routing", "bench decode",
-            "compare", "import", "export", "doctor", "doctor comm"]
+            "compare", "plan", "import", "export", "doctor", "doctor comm"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

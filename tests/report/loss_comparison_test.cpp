@@ -14,14 +14,14 @@ namespace {
 
 constexpr double kTokens = 10 * 2048;  // of runs with ten steps
 
-Side trained_side(const std::string& name, double step_ms) {
+Side trained_side(const std::string& name, std::vector<double> block_ms) {
   const std::string path = "configs/" + name + ".yaml";
   return {.name = name,
           .path = path,
           .config = load_config(path, {"train.steps=10", "optim.warmup_steps=2"}),
           .numerics = {at::kCPU, at::kFloat, true},
           .peak_gib = 1,
-          .block_ms = {step_ms}};
+          .block_ms = std::move(block_ms)};
 }
 
 ComparedRun run(const std::string& value, int64_t seed, LossCurve curve, std::optional<double> load = {}) {
@@ -69,24 +69,27 @@ TEST_CASE("loss_curve: what metrics.jsonl says") {
 }
 
 TEST_CASE("loss_comparison: shares of tokens and time, by hand") {
-  // The second model is at the first one's 2.0 half-way between its two evaluations, and takes 1.2 times as long per step.
-  const LossComparison comparison{.sweep = "",
-                                  .models = {{trained_side("tiny_dense", 100), {run("", 1, two_points(3, 2))}},
-                                             {trained_side("tiny_moe", 120), {run("", 1, two_points(2.5, 1.5), 1.25)}}}};
+  // The second model is at the first one's 2.0 half-way between its two evaluations, and trains 0.8, 0.5
+  // and 1 times as many tokens in the same time.
+  const LossComparison comparison{
+      .sweep = "",
+      .models = {{trained_side("tiny_dense", {100, 200, 400}), {run("", 1, two_points(3, 2))}},
+                 {trained_side("tiny_moe", {125, 400, 400}), {run("", 1, two_points(2.5, 1.5), 1.25)}}}};
   const auto json = loss_comparison(comparison, true);
   const auto& moe = json["rows"][1];
   REQUIRE((json["sweep"].is_null() && moe["best"].is_null() && moe["by_value"].is_null()));
   REQUIRE((moe["val_loss"] == 1.5 && moe["val_loss_above_first"] == -0.5 && moe["load_max_mean"] == 1.25));
   REQUIRE(moe["tokens_to_first_loss"].get<double>() == Approx(0.75 * kTokens));
   REQUIRE(moe["tokens_share"].get<double>() == Approx(0.75));
-  REQUIRE(moe["seconds_to_first_loss"].get<double>() == Approx(7.5 * 0.12));
-  REQUIRE(moe["seconds_share"].get<double>() == Approx(0.9));
+  REQUIRE(moe["seconds_to_first_loss"].get<double>() == Approx(0.75 / 0.8 * 10 * 0.2));
+  REQUIRE(moe["seconds_share"].get<double>() == Approx(0.75 / 0.8));
   const auto& dense = json["rows"][0];
-  REQUIRE((dense["tokens_share"] == 1 && dense["seconds"].get<double>() == Approx(1) && dense["load_max_mean"].is_null()));
+  REQUIRE(
+      (dense["tokens_share"] == 1 && dense["seconds"].get<double>() == Approx(10 * 0.2) && dense["load_max_mean"].is_null()));
   const auto text = loss_comparison_text(json);
   REQUIRE_THAT(text,
                ContainsSubstring("tiny_moe reaches the final validation loss of tiny_dense, 2.0000 nats per token, in 0.750 of "
-                                 "its tokens and 0.900 of its time.\n"));
+                                 "its tokens and 0.938 of its time.\n"));
   const auto slower = loss_comparison({"", {comparison.models[1], comparison.models[0]}}, true);
   REQUIRE(slower["rows"][1]["tokens_share"].is_null());
   REQUIRE_THAT(loss_comparison_text(slower),
@@ -96,7 +99,7 @@ TEST_CASE("loss_comparison: shares of tokens and time, by hand") {
 TEST_CASE("loss_comparison: the best value by the mean over seeds") {
   // 2e-3 has the best single run, 1e-3 the best mean; 4e-3 ended without a loss.
   const ComparedModel dense{
-      trained_side("tiny_dense", 100),
+      trained_side("tiny_dense", {100}),
       {run("1e-3", 1, two_points(3, 1.9)), run("1e-3", 2, two_points(5, 2.1)), run("2e-3", 1, two_points(3, 1.5)),
        run("2e-3", 2, two_points(3, 2.7)), run("4e-3", 1, two_points(3, 1.0)), run("4e-3", 2, {{kTokens / 2, 1.0}})}};
   const auto json = loss_comparison({"optim.lr", {dense, dense}}, true);
