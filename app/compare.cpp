@@ -78,6 +78,8 @@ std::vector<Side> load_sides(const CompareOptions& options) {
     sides.push_back({.name = unique_name(sides, path), .path = path, .config = std::move(config), .numerics = numerics});
   }
   require_same_process(sides);
+  for (const auto& side : sides)
+    if (options.match) require_same_size(sides.front(), side, *options.match);
   return sides;
 }
 

@@ -10,6 +10,16 @@
 #include "lib/util/error.h"
 
 namespace scatterlm {
+namespace {
+
+MatchedSize matched_size(const std::string& name) {
+  if (name == "active_flops") return MatchedSize::kActiveFlops;
+  if (name == "active_params") return MatchedSize::kActiveParameters;
+  if (name == "total_params") return MatchedSize::kTotalParameters;
+  fail_user("--match: got '{}', must be active_flops, active_params or total_params", name);
+}
+
+}  // namespace
 
 void CompareOptions::check() const {
   if (configs.size() < 2) fail_user("compare needs at least two configuration files; the first one is the baseline");
@@ -81,6 +91,9 @@ std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& a
   command->add_option(
       "--out", options->out,
       "Folder for the runs and comparison.json; the same command continues there. Default: RUN.DIR/compare-NAMES");
+  command->add_option_function<std::string>(
+      "--match", [options = options.get()](const std::string& name) { options->match = matched_size(name); },
+      "Refuse models whose active_flops, active_params or total_params differ by more than 2 %, and name the width that fits");
   command->add_flag("--speed-only", options->speed_only, "Speed and memory, from a few steps; nothing is saved");
   command->add_option("--blocks", options->blocks, "Timed blocks of each model; the models alternate")
       ->capture_default_str()

@@ -3,11 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lib/report/comparison.h"
+#include "lib/report/width_match.h"
 
 namespace scatterlm {
 
@@ -17,6 +19,7 @@ struct CompareOptions {
   int64_t seeds = 1, blocks = 8, steps_per_block = 5;
   double tokens = 0, minutes = 0;
   bool speed_only = false;
+  std::optional<MatchedSize> match;
 
   /// Throws Error for options that contradict each other.
   void check() const;

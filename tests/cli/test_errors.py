@@ -54,6 +54,7 @@ TABLE = [
     ("compare tiny.yaml tiny.yaml --speed-only --seeds 2", "--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep and --out have no effect; leave them out"),
     ("compare tiny.yaml tiny.yaml --tokens 9 --minutes 1", "--tokens and --minutes both set the length of the runs; give one of them"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr", "--sweep: got 'optim.lr', must be KEY=VALUE,VALUE,..., for example optim.lr=1e-3,2e-3"),
+    ("compare tiny.yaml tiny.yaml --match flops", "--match: got 'flops', must be active_flops, active_params or total_params"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr=1,1", "--sweep: the value 1 of optim.lr is given twice"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr=1,x", "--set optim.lr=x: key 'optim.lr': got 'x', must be a number from 0 to 1000"),
     ("compare tiny.yaml no.yaml --speed-only", "no.yaml: cannot read: No such file or directory"),
