@@ -20,7 +20,7 @@ TEST_CASE("width_match: the width that makes sizes equal") {
   const auto dense = sized(kDensePath);
   REQUIRE_NOTHROW(require_same_size(dense, sized(kMoePath), MatchedSize::kActiveFlops));
   REQUIRE_NOTHROW(require_same_size(dense, sized(kMoePath), MatchedSize::kActiveParameters));
-  // Half of the width is 48 too few: 4 layers * 3 matrices * 128 * 2 experts per column.
+  // 80 is 48 columns short of the 128 with which each token uses as many weights as in the dense MLP.
   REQUIRE_THROWS_WITH(
       require_same_size(dense, sized(kMoePath, {"model.moe.moe_intermediate_size=80"}), MatchedSize::kActiveFlops),
       ContainsSubstring("'model.moe.moe_intermediate_size: 128' in place of 80 would give 4.94M"));
