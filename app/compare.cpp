@@ -73,7 +73,7 @@ std::vector<Side> load_sides(const CompareOptions& options) {
   for (const auto& path : options.configs) {
     auto config = load_config(path, options.sets_of_all());
     const auto numerics = set_up_execution(config.train);
-    require_state_dtype(config.optim, numerics);
+    require_dtypes(config, numerics);
     check_kernel_limits(config.model, numerics);
     sides.push_back({.name = unique_name(sides, path), .path = path, .config = std::move(config), .numerics = numerics});
   }

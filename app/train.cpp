@@ -53,7 +53,7 @@ ExitCode run_training(const Config& config, const TrainOptions& options) {
     if (leads) phases.done(name, result);
   };
   const auto setup = set_up_execution(config.train, world);
-  require_state_dtype(config.optim, setup);
+  require_dtypes(config, setup);
   check_kernel_limits(config.model, setup);
   const int64_t length = config.train.sequence_length, vocab = config.model.vocab_size;
   Loader loader(config.data, vocab, length, config.train.seed, world.rank, world.size);

@@ -166,6 +166,8 @@ class Checker {
     require(optim.momentum < 1, {"optim.momentum"}, fmt::format("'optim.momentum: {}' must be below 1", optim.momentum));
     require(optim.state_dtype == DataType::kFloat32 || config_.train.dtype != TrainDtype::kFloat32,
             {"optim.state_dtype", "train.dtype"}, "'optim.state_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32");
+    require(config_.train.grad_dtype == DataType::kFloat32 || config_.train.dtype != TrainDtype::kFloat32,
+            {"train.grad_dtype", "train.dtype"}, "'train.grad_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32");
     const int64_t steps = total_steps(config_.train);
     const bool is_wsd = optim.schedule == Schedule::kWsd;
     require(!is_wsd || optim.decay_steps > 0, {"optim.schedule", "optim.decay_steps"},

@@ -65,6 +65,7 @@ struct TrainConfig {
   int64_t global_batch_tokens = 4096;
   int64_t micro_batch_size = 0;
   TrainDtype dtype = TrainDtype::kAuto;
+  DataType grad_dtype = DataType::kFloat32;
   DeviceChoice device = DeviceChoice::kAuto;
   Toggle deterministic = Toggle::kAuto;
   int64_t threads = 0;
@@ -87,6 +88,10 @@ struct TrainConfig {
     v.key("micro_batch_size", micro_batch_size, "sequences of one forward pass; 0 = the whole batch of a rank",
           Range{0, 1 << 20});
     v.key("dtype", dtype, "weights and activations; auto: bfloat16 on a GPU, float32 on a CPU");
+    v.key("grad_dtype", grad_dtype,
+          "gradients of weights, from the backward pass to the update; bfloat16 halves their memory and rounds the sum of each "
+          "micro-batch (needs train.dtype: bfloat16)",
+          OnResume::kWarn);
     v.key("device", device, "auto: a GPU if there is one");
     v.key("deterministic", deterministic, "same seed, same bits; auto: true on a CPU, false on a GPU");
     v.key("threads", threads, "CPU threads; 0 = all cores", Range{0, 1024});

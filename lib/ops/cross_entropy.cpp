@@ -5,15 +5,17 @@
 
 #include "lib/ops/accumulate_type.h"
 #include "lib/ops/gemm.h"
+#include "lib/ops/gradient_target.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
 namespace {
 
-/// Logits of one chunk: they stay in a cache of the CPU; a GPU wants large products.
+/// Logits of one chunk: they stay in a cache of the CPU; a GPU wants large products, and few of them, as each reads and writes
+/// the gradient of the weights. 2^28 are 1 GiB, and half as much for their gradient in bfloat16.
 int64_t chunk_tokens(const at::Tensor& weight_VD) {
-  const int64_t elements = weight_VD.is_cpu() ? 1 << 18 : 1 << 26;
+  const int64_t elements = weight_VD.is_cpu() ? 1 << 18 : 1 << 28;
   return std::max<int64_t>(256, elements / weight_VD.size(0));
 }
 
@@ -37,7 +39,8 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
     at::Tensor dh_TD, dweight_VD;
     if (needs_grad) {
       dh_TD = at::empty_like(h_TD);
-      dweight_VD = at::zeros(weight_VD.sizes(), losses_T.options());
+      dweight_VD = at::empty(weight_VD.sizes(), losses_T.options());
+      if (tokens == 0) dweight_VD.zero_();
     }
     for (int64_t first = 0; first < tokens; first += chunk) {
       const int64_t last = std::min(tokens, first + chunk);
@@ -46,20 +49,32 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
                                         losses_T.slice(0, first, last), needs_grad ? std::optional(dtype) : std::nullopt);
       if (!needs_grad) continue;
       gemm(dh_TD.slice(0, first, last), dlogits, weight_VD);
-      if (dtype == dweight_VD.scalar_type()) {
-        gemm_add(dweight_VD, dlogits.t(), h);
-      } else {
-        dweight_VD += wide_gemm(dlogits.t(), h);
-      }
+      update_gemm(dweight_VD, dlogits.t(), h, first == 0 ? kernels::GradientUpdate::kStore : kernels::GradientUpdate::kAdd);
     }
-    if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD});
+    if (needs_grad) ctx->save_for_backward({dh_TD, dweight_VD, weight_VD});
     return losses_T.sum();
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
-    return {(saved[0] * grads[0]).to(saved[0].scalar_type()), (saved[1] * grads[0]).to(saved[1].scalar_type()), {}, {}};
+    const at::Tensor &dh_TD = saved[0], &dweight_VD = saved[1], &weight_VD = saved[2], &scale = grads[0];
+    return {(dh_TD * scale).to(dh_TD.scalar_type()), weight_gradient(weight_VD, dweight_VD, scale), {}, {}};
+  }
+
+ private:
+  /// dweight times scale, on a GPU in bfloat16 without rounding, as of every dense product (linear.cpp).
+  static at::Tensor weight_gradient(const at::Tensor& weight_VD, const at::Tensor& dweight_VD, const at::Tensor& scale) {
+    if (weight_VD.is_cpu() || weight_VD.scalar_type() != at::kBFloat16)
+      return (dweight_VD * scale).to(dweight_VD.scalar_type());
+    const GradientTarget target(weight_VD);
+    auto gradient = target.tensor();
+    if (target.update() == kernels::GradientUpdate::kStore) {
+      at::mul_out(gradient, dweight_VD, scale);
+    } else {
+      gradient.addcmul_(dweight_VD, scale);
+    }
+    return target.result();
   }
 };
 

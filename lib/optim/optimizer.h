@@ -39,8 +39,9 @@ class Optimizer {
   /// Weights of an untrained model, in full precision, and the parameters of all ranks with them.
   void initialise(int64_t seed);
 
-  /// One update from `grads`, for each unit those of its shard's elements, flat fp32, which are divided by `grad_scale` [1]
-  /// fp32; nothing changes where `skip` [1] fp32 is 1. Then the parameters of all ranks follow. Does not wait for the device.
+  /// One update from `grads`, for each unit those of its shard's elements, flat fp32 or bf16, which are divided by `grad_scale`
+  /// [1] fp32; nothing changes where `skip` [1] fp32 is 1. Then the parameters of all ranks follow. Does not wait for the
+  /// device.
   void step(const std::vector<at::Tensor>& grads, double lr, const at::Tensor& grad_scale, const at::Tensor& skip);
 
   /// The next step begins, on the device, after this event: until then a checkpoint copies the shards.

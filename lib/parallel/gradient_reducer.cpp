@@ -26,9 +26,10 @@ struct GradientReducer::Hook final : torch::autograd::PostAccumulateGradHook {
 };
 
 GradientReducer::GradientReducer(const ParallelConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units,
-                                 Comm& comm)
+                                 Comm& comm, DataType dtype)
     : comm_(comm), sharding_(config, comm) {
-  const bool copied = comm.world() > 1 && config.reduce_dtype == DataType::kBfloat16;
+  for (const auto& unit : units) unit->set_grad_dtype(dtype == DataType::kBfloat16 ? at::kBFloat16 : at::kFloat);
+  const bool copied = comm.world() > 1 && config.reduce_dtype == DataType::kBfloat16 && dtype == DataType::kFloat32;
   int64_t largest = 0;
   for (const auto& unit : units) largest = std::max(largest, unit->size());
   auto options = units.front()->grad_options();

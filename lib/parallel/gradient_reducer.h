@@ -19,10 +19,12 @@ namespace scatterlm {
 ///   parallel.zero 2      two buffers that units take in turn, each from the reduction of the unit above to its own; in each
 ///                        micro-batch, and slices add up. A gradient that comes before that waits in a buffer of its own.
 ///
-/// What travels as bf16 is first copied to one of two buffers. One rank keeps its gradients where they are.
+/// Gradients are kept in `dtype`. What travels as bf16 otherwise is first copied to one of two buffers. One rank keeps its
+/// gradients where they are.
 class GradientReducer {
  public:
-  GradientReducer(const ParallelConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm);
+  GradientReducer(const ParallelConfig& config, const std::vector<std::unique_ptr<ParameterUnit>>& units, Comm& comm,
+                  DataType dtype = DataType::kFloat32);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;

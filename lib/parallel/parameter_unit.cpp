@@ -82,7 +82,7 @@ void ParameterUnit::complete_grads() {
 at::Tensor ParameterUnit::make_grads() const { return at::zeros({size()}, grad_options()); }
 
 at::TensorOptions ParameterUnit::grad_options() const {
-  return options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : at::kFloat);
+  return options_.dtype(options_.dtype() == at::kDouble ? at::kDouble : grad_dtype_);
 }
 
 void ParameterUnit::gather_params(Comm& comm) { gathering_ = {&comm, comm.all_gather(flat_params_)}; }

@@ -45,7 +45,7 @@ struct Param {
   at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients while there are any
 };
 
-/// One flat parameter buffer and, while training, one flat fp32 gradient buffer. Tensors with weight decay come first, so that
+/// One flat parameter buffer and, while training, one flat gradient buffer. Tensors with weight decay come first, so that
 /// the optimiser sees at most two ranges; each tensor starts at a multiple of 64 elements. Every rank has a slice of the unit,
 /// as long as those of the others and a multiple of 16 elements, so that an element is computed alike in every sharing.
 class ParameterUnit {
@@ -66,9 +66,11 @@ class ParameterUnit {
   void clear_grads();
   /// Zeroes what no op has written to since then.
   void complete_grads();
-  /// A buffer to attach: zeros, fp32 (fp64 for fp64 parameters).
+  /// A buffer to attach: zeros, in float32 or what set_grad_dtype() says (float64 for float64 parameters).
   at::Tensor make_grads() const;
   at::TensorOptions grad_options() const;
+  /// Of gradients that are attached from now on: float32, as without this, or bfloat16.
+  void set_grad_dtype(at::ScalarType dtype) { grad_dtype_ = dtype; }
 
   const std::string& name() const { return name_; }
   const std::vector<Param>& params() const { return params_; }
@@ -95,6 +97,7 @@ class ParameterUnit {
  private:
   std::string name_;
   at::TensorOptions options_;
+  at::ScalarType grad_dtype_ = at::kFloat;
   std::vector<Param> params_;
   at::Tensor flat_params_, flat_grads_;
   int64_t slice_begin_ = 0, slice_end_ = 0, decay_end_ = 0;

@@ -56,11 +56,16 @@ ExecutionSetup set_up_execution(const TrainConfig& config, const LaunchEnv& worl
   return {gpu ? own_gpu(world) : at::Device(at::kCPU), bf16 ? at::kBFloat16 : at::kFloat, deterministic, world.size};
 }
 
-void require_state_dtype(const OptimConfig& config, const ExecutionSetup& setup) {
-  if (config.state_dtype == DataType::kFloat32 || setup.dtype == at::kBFloat16) return;
-  fail_user(
-      "optim.state_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: "
-      "bfloat16, or leave out optim.state_dtype");
+void require_dtypes(const Config& config, const ExecutionSetup& setup) {
+  const auto require = [&](const char* key, DataType dtype) {
+    if (dtype == DataType::kFloat32 || setup.dtype == at::kBFloat16) return;
+    fail_user(
+        "{}: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: bfloat16, or leave "
+        "out {}",
+        key, key);
+  };
+  require("optim.state_dtype", config.optim.state_dtype);
+  require("train.grad_dtype", config.train.grad_dtype);
 }
 
 std::string describe(const ExecutionSetup& numerics) {

@@ -21,8 +21,8 @@ struct ExecutionSetup {
 /// of one machine have a GPU each, or share its cores. Throws Error if a GPU is asked for and there is none.
 ExecutionSetup set_up_execution(const TrainConfig& config, const LaunchEnv& world = {});
 
-/// Throws Error (exit code 2) if the optimiser state would be less precise than the weights, of which it is the master copy.
-void require_state_dtype(const OptimConfig& config, const ExecutionSetup& setup);
+/// Throws Error (exit code 2) if optimiser state or gradients would be less precise than the weights.
+void require_dtypes(const Config& config, const ExecutionSetup& setup);
 
 /// Which of the `count` GPUs that this process sees is the rank's: each rank of a machine has its own. Where someone has chosen
 /// what the process sees (CUDA_VISIBLE_DEVICES; srun --gpus-per-task), a single GPU is the one meant for this rank.

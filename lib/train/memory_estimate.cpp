@@ -30,7 +30,7 @@ MemoryEstimate estimate_memory(const Config& config, at::ScalarType dtype, int64
   const nn::Model model(config.model, at::device(at::kMeta).dtype(dtype));
   allocate(model.units(), *comm);
   const int64_t weights = meter.peak_bytes();
-  const GradientReducer gradients(config.parallel, model.units(), *comm);
+  const GradientReducer gradients(config.parallel, model.units(), *comm, config.train.grad_dtype);
   const int64_t with_gradients = meter.peak_bytes();
   const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return {.weights = weights, .gradients = with_gradients - weights, .optimizer = meter.peak_bytes() - with_gradients};
@@ -48,9 +48,9 @@ ActivationEstimate estimate_activations(const Config& config, at::ScalarType dty
       largest = std::max(largest, saved);
     }
   }
-  const double chunk = std::min(count, std::max(256.0, std::floor(0x1p26 / vocab))), gradient = 4 * vocab * hidden;
-  const double logits = chunk * vocab * (4 + width), product = chunk * vocab * width + (width < 4 ? gradient : 0);
-  return {.layers = count * per_token, .head = std::max(gradient + std::max(logits, product), count * largest)};
+  const double chunk = std::min(count, std::max(256.0, std::floor(0x1p28 / vocab))), gradient = 4 * vocab * hidden;
+  const double logits = chunk * vocab * (4 + width);
+  return {.layers = count * per_token, .head = std::max(gradient + logits, count * largest)};
 }
 
 int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype) {
@@ -67,7 +67,7 @@ std::string describe(const MemoryEstimate& estimate, const ParallelConfig& confi
 
 std::string memory_advice() {
   return "activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with "
-         "parallel.zero 1 or 2 on more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model";
+         "parallel.zero 1 or 2 on more ranks, and with bfloat16 as train.grad_dtype and optim.state_dtype; all of them with the sizes in model";
 }
 
 std::optional<std::string> explain_too_large(const MemoryEstimate& estimate, at::Device device, int64_t local_ranks) {

@@ -42,7 +42,8 @@ int64_t largest_micro_batch(const Config& config, const BatchPlan& batch, const 
 /// Gradients are reduced, in each micro-batch with ZeRO 2; then weights, or with ZeRO 0 gradients, are gathered.
 double link_bytes(const Config& config, const BatchPlan& batch, int64_t ranks) {
   const auto parameters = static_cast<double>(nn::model_size(config.model).total), n = static_cast<double>(ranks);
-  const double gradient = config.parallel.reduce_dtype == DataType::kBfloat16 ? 2 : 4;
+  const bool rounded = config.parallel.reduce_dtype == DataType::kBfloat16 || config.train.grad_dtype == DataType::kBfloat16;
+  const double gradient = rounded ? 2 : 4;
   const auto weight = static_cast<double>(c10::elementSize(planned_dtype(config.train)));
   const auto reductions = config.parallel.zero == 2 ? static_cast<double>(batch.sequences / batch.micro_batch) : 1.0;
   const double gathered = config.parallel.zero == 0 ? gradient : weight;

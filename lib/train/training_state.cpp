@@ -26,7 +26,7 @@ TrainingState::TrainingState(const Config& config, at::TensorOptions options, Co
       loader(loader),
       model(make_model(config, options, comm)),
       optimizer(make_optimizer(config.optim, model.units(), comm, Sharding(config.parallel, comm))),
-      gradients(config.parallel, model.units(), comm),
+      gradients(config.parallel, model.units(), comm, config.train.grad_dtype),
       skipped(model.device()) {}
 
 int64_t TrainingState::total_steps() const { return scatterlm::total_steps(config.train); }

@@ -12,7 +12,7 @@ FLIPPED = "runs/flip/step_00000020/rank_00000.safetensors: damaged: "
 NO_CHECKPOINT = "holds no checkpoint; train first: scatterlm train CONFIG"
 
 MEMORY = ("activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with parallel.zero 1 or 2 on "
-          "more ranks, and with optim.state_dtype: bfloat16; all of them with the sizes in model")
+          "more ranks, and with bfloat16 as train.grad_dtype and optim.state_dtype; all of them with the sizes in model")
 
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.
 TABLE = [
@@ -75,6 +75,7 @@ TABLE = [
     ("config show pipe", "pipe: cannot read: not a regular file"),
     ("config show /dev/null", "/dev/null: cannot read: not a regular file"),
     ("train --set optim.state_dtype=bfloat16", "optim.state_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: bfloat16, or leave out optim.state_dtype"),
+    ("train --set train.grad_dtype=bfloat16", "train.grad_dtype: bfloat16 needs weights in bfloat16, and train.dtype: auto is float32 on a CPU; set train.dtype: bfloat16, or leave out train.grad_dtype"),
     ("config show \x1b[31m.yaml", r"\x1b[31m.yaml: cannot read: No such file or directory"),
     ("eval runs/tiny --thread\x1bs", r"unexpected argument '--thread\x1bs'; see scatterlm eval --help"),
     ("eval runs/tiny --threads 2000", "--threads: got '2000', must be from 0 to 1024; see scatterlm eval --help"),

@@ -42,7 +42,10 @@ def test_bfloat16_trains_on_the_cpu(scatterlm, tiny_config, runs):
     exact = losses(scatterlm, tiny_config, runs / "fp32")
     rounded = losses(scatterlm, tiny_config, runs / "bf16", "--set", "train.dtype=bfloat16")
     no_master = losses(scatterlm, tiny_config, runs / "state", "--set", "train.dtype=bfloat16", "--set", "optim.state_dtype=bfloat16")
+    bf16_gradients = losses(scatterlm, tiny_config, runs / "grads", "--set", "train.dtype=bfloat16", "--set", "train.grad_dtype=bfloat16")
     assert rounded != exact
+    assert bf16_gradients != rounded
+    assert abs(bf16_gradients[-1] - exact[-1]) < 0.05
     assert abs(rounded[-1] - exact[-1]) < 0.05
     assert no_master[-1] < no_master[0] - 0.5
 

@@ -67,9 +67,10 @@ TEST_CASE("architecture and batch are fixed in a run", "[config]") {
 }
 
 TEST_CASE("what changes the training is warned of", "[config]") {
-  for (const char* key : {"model.initializer_range", "model.router.aux_loss_coef", "model.router.z_loss_coef",
-                          "model.router.bias_update_rate", "data.train", "data.eot_token", "train.seed", "train.steps",
-                          "train.dtype", "train.micro_batch_size", "optim.lr", "optim.state_dtype", "parallel.reduce_dtype"})
+  for (const char* key :
+       {"model.initializer_range", "model.router.aux_loss_coef", "model.router.z_loss_coef", "model.router.bias_update_rate",
+        "data.train", "data.eot_token", "train.seed", "train.steps", "train.dtype", "train.grad_dtype",
+        "train.micro_batch_size", "optim.lr", "optim.state_dtype", "parallel.reduce_dtype"})
     REQUIRE(on_resume(key) == OnResume::kWarn);
 }
 

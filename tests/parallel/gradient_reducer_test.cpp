@@ -279,6 +279,19 @@ TEST_CASE("reduce_dtype is what travels; one rank keeps full precision") {
   REQUIRE(is_all(unrounded.reduced()[0], 1.001f));
 }
 
+TEST_CASE("gradients in bfloat16: their sums are, and so they travel") {
+  Twin comm;
+  for (const int64_t zero : {0, 1, 2}) {
+    Fixture f(comm);
+    GradientReducer gradients({.zero = zero}, f.units, comm, DataType::kBfloat16);
+    gradients.begin_step();
+    backward(gradients, (f.param(0) * 1.001).sum(), true);
+    REQUIRE(comm.dtype == at::kBFloat16);
+    REQUIRE(gradients.reduced()[0].scalar_type() == at::kBFloat16);
+    REQUIRE(is_all(gradients.reduced()[0], 2));  // 1.001 is 1 in bfloat16
+  }
+}
+
 TEST_CASE("the norm spans units and ranks") {
   Twin comm;
   Fixture f(comm);

@@ -22,7 +22,7 @@ int64_t allocated(const Config& config, at::ScalarType dtype) {
   const MemoryMeter meter(at::kCPU);
   const nn::Model model(config.model, dtype);
   allocate(model.units(), *comm);
-  const GradientReducer gradients(config.parallel, model.units(), *comm);
+  const GradientReducer gradients(config.parallel, model.units(), *comm, config.train.grad_dtype);
   const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
   return meter.peak_bytes();
 }
@@ -33,6 +33,7 @@ TEST_CASE("memory_estimate: what one rank allocates") {
   for (const auto& [sets, dtype] : {std::pair<std::vector<std::string>, at::ScalarType>{{}, at::kFloat},
                                     {{"train.dtype=bfloat16"}, at::kBFloat16},
                                     {{"train.dtype=bfloat16", "optim.state_dtype=bfloat16"}, at::kBFloat16},
+                                    {{"train.dtype=bfloat16", "train.grad_dtype=bfloat16"}, at::kBFloat16},
                                     {{"optim.name=muon"}, at::kFloat},
                                     {{"parallel.zero=2"}, at::kFloat}}) {
     const auto config = config_with(sets);
@@ -48,7 +49,7 @@ TEST_CASE("memory_estimate: what a checkpoint holds") {
     const auto comm = make_single_comm();
     const nn::Model model(config.model, dtype);
     allocate(model.units(), *comm);
-    const GradientReducer gradients(config.parallel, model.units(), *comm);
+    const GradientReducer gradients(config.parallel, model.units(), *comm, config.train.grad_dtype);
     const auto optimizer = make_optimizer(config.optim, model.units(), *comm, Sharding(config.parallel, *comm));
     size_t held = 0;  // what lib/train/checkpointing.cpp writes
     for (const auto& shard : optimizer->shards()) {
@@ -106,6 +107,6 @@ TEST_CASE("memory_estimate: words") {
   REQUIRE(text);
   REQUIRE_THAT(*text, ContainsSubstring(
                           "weights, gradients and optimiser state need 4096 TiB for the 4294967296 ranks of this machine"));
-  for (const char* key : {"train.micro_batch_size", "parallel.zero", "optim.state_dtype: bfloat16", "sizes in model"})
+  for (const char* key : {"train.micro_batch_size", "parallel.zero", "train.grad_dtype", "optim.state_dtype", "sizes in model"})
     REQUIRE_THAT(*text, ContainsSubstring(key));
 }
