@@ -261,6 +261,25 @@ IMPLEMENTATIONS = {"scatterlm": "scatterlm", "sonicmoe": "SonicMoE", "scattermoe
 CONFIG_NAMES = {"olmoe_1b_7b": "OLMoE-1B-7B", "dense_124m": "dense 124M", "moe_124m": "MoE 124M active, 521M in all"}
 
 
+def step(data):
+    """Whole steps, then the time that each class of kernels takes in them."""
+    lines = [f"{data['gpu']}, {data['date']} (`{data['command']}`; the file lists every kernel):", ""]
+    runs = data["rows"]
+    rows = [(f"`{row['name'].split(',')[0]}`" + row["name"].removeprefix(row["config"]), f"{row['tok_s']:,.0f}", f"{row['step_ms']:.1f}", f"{100 * row['mfu']:.1f}",
+             f"{row['peak_gib']:.1f}") for row in runs]
+    lines += [*table(("run", "tok/s", "ms per step", "MFU, %", "peak GiB"), rows), "", "Share of the time of kernels in one traced step, in percent:", ""]
+    sums = []
+    for row in runs:
+        by_class = {}
+        for kind, _, _, ms in row["kernels"]:
+            by_class[kind] = by_class.get(kind, 0) + ms
+        sums.append(by_class)
+    kinds = sorted({kind for by_class in sums for kind in by_class}, key=lambda kind: -sum(by_class.get(kind, 0) / sum(by_class.values()) for by_class in sums))
+    cells = [[kind, *(f"{100 * by_class[kind] / sum(by_class.values()):.1f}" if kind in by_class else "" for by_class in sums)] for kind in kinds]
+    totals = ["all kernels, ms of ms", *(f"{sum(by_class.values()):.1f} of {row['traced_ms']:.1f}" for by_class, row in zip(sums, runs))]
+    return [*lines, *table(("class", *(row["name"] for row in runs)), [*cells, totals])]
+
+
 def headline_layers(peers, moe_mlp):
     """TFLOP/s of MoE layers by shape and implementation: of one session with the peers, or else of ours and ATen's alone."""
     if peers and any("shape" in row for row in peers["rows"]):
@@ -282,39 +301,35 @@ def headline_layers(peers, moe_mlp):
     return [caption, "", *table(("shape", "T,D,F,E,K", *(IMPLEMENTATIONS[impl] for impl in columns)), rows)]
 
 
-def headline_steps(peers, scale, compare):
-    """Tokens per second of whole training steps on one GPU, by model and implementation."""
-    def rows_of(data, wanted):
-        return [row for row in data["rows"] if wanted(row)] if data else []
+# Runs of step_h200.json in README's table, and the sequences of a micro-batch.
+HEADLINE_RUNS = {"dense_124m, 32 sequences": 32, "dense_124m, 64 sequences": 64, "moe_124m": 32, "olmoe_1b_7b": 4}
 
+
+def headline_steps(peers, steps):
+    """Tokens per second of whole training steps on one GPU, by model and implementation; ours of step_h200.json."""
     speeds = {}
-    for row in rows_of(peers, lambda row: "tok_s" in row):
+    for row in (row for row in (peers or {"rows": []})["rows"] if "tok_s" in row):
         speeds.setdefault((row["config"], row["micro_batch"]), {})[row["impl"]] = row["tok_s"], row["peak_gib"]
-    configs = {config for config, _ in speeds}  # measured in one session with their peers
-    for row in rows_of(scale, lambda row: row.get("gpus") == 1 and "efficiency" in row and row["config"] not in configs):
-        speeds[row["config"], ""] = {"scatterlm": (row["tok_s_per_gpu"], row["peak_gib"])}
-    for row in rows_of(compare, lambda row: "moe" in row["config"]):
-        speeds[pathlib.Path(row["config"]).stem, ""] = {"scatterlm": (row["tok_s"], row["peak_gib"])}
+    for row in (row for row in (steps or {"rows": []})["rows"] if row["name"] in HEADLINE_RUNS):
+        speeds.setdefault((row["config"], HEADLINE_RUNS[row["name"]]), {})["scatterlm"] = row["tok_s"], row["peak_gib"]
     columns = [impl for impl in IMPLEMENTATIONS if any(impl in cells for cells in speeds.values())]
     rows = [[CONFIG_NAMES.get(config, config), str(batch), *(f"{cells[impl][0]:,.0f} ({cells[impl][1]:.1f})" if impl in cells else "" for impl in columns)]
             for (config, batch), cells in speeds.items()]
-    headings = ["model", "micro-batch", *(IMPLEMENTATIONS[impl] for impl in columns)]
-    if not any(row[1] for row in rows):
-        headings, rows = headings[:1] + headings[2:], [row[:1] + row[2:] for row in rows]
-    return ["Whole training steps on one of these GPUs, tokens per second (peak GiB):", "", *table(headings, rows)] if rows else []
+    return ["Whole training steps on one of these GPUs, tokens per second (peak GiB):", "",
+            *table(["model", "micro-batch", *(IMPLEMENTATIONS[impl] for impl in columns)], rows)] if rows else []
 
 
-def headline(moe_mlp, scale, compare, peers):
+def headline(moe_mlp, peers, steps):
     """README's table; each argument may be None, and what it would show is left out then."""
-    return [*headline_layers(peers, moe_mlp), "", *headline_steps(peers, scale, compare)] if moe_mlp or peers else ["Not measured yet."]
+    return [*headline_layers(peers, moe_mlp), "", *headline_steps(peers, steps)] if moe_mlp or peers else ["Not measured yet."]
 
 
-HEADLINE_FILES = ("moe_mlp_h200", "scale_h200x2", "compare_h200", "peers_h200")
+HEADLINE_FILES = ("moe_mlp_h200", "peers_h200", "step_h200")
 TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families": hf_families, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
-          "train_recipe_h200": recipe}
+          "train_recipe_h200": recipe, "step_h200": step}
 
 
 @functools.cache

@@ -166,6 +166,14 @@ def test_a_table_from_earlier_sources_says_so():
     assert update_tables.captioned(lines, earlier) == "From earlier sources (`0123456789abcdef`). NVIDIA H200:\n| table |"
 
 
+def test_kernels_of_a_step_by_class():
+    kernels = [["a", "kernel 1", 2, 3.0], ["b", "kernel 2", 1, 6.0], ["a", "kernel 3", 1, 1.0]]
+    row = {"name": "dense_124m, documents", "config": "dense_124m", "tok_s": 1000.4, "step_ms": 12.34, "mfu": 0.5, "peak_gib": 7.0, "kernels": kernels, "traced_ms": 11}
+    lines = update_tables.TABLES["step_h200"]({"gpu": "NVIDIA H200", "date": "2026-11-22", "command": "COMMAND", "rows": [row]})
+    assert "| `dense_124m`, documents | 1,000 | 12.3 | 50.0 | 7.0 |" in lines
+    assert lines[-3:] == ["| b | 60.0 |", "| a | 40.0 |", "| all kernels, ms of ms | 10.0 of 11.0 |"]
+
+
 def test_the_headline_leaves_out_what_is_not_measured():
     def row(impl, shape, speed):
         return {"impl": impl, "shape": shape, "fwd_tflops": speed, "fwdbwd_tflops": speed + 1}
@@ -173,30 +181,27 @@ def test_the_headline_leaves_out_what_is_not_measured():
     about = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6}}
     speed = {"fwd": {"tflops": 92.4}, "fwdbwd": {"tflops": 141.6}}
     moe_mlp = {**about, "rows": [{**dict(zip("TDFEK", (8, 768, 256, 128, 8))), "fwd_tflops": 400.2, "fwdbwd_tflops": 500.4, "aten": speed, "dense": speed}]}
-    scale = {"rows": [{"gpus": 1, "config": "olmoe_1b_7b", "tok_s_per_gpu": 50000.4, "peak_gib": 83.66, "efficiency": 1},
-                      {"gpus": 1, "config": "dense_124m", "tok_s_per_gpu": 480000, "peak_gib": 13, "efficiency": 1},
-                      {"gpus": 2, "config": "olmoe_1b_7b", "tok_s_per_gpu": 1, "peak_gib": 1, "efficiency": 1}]}
-    compare = {"rows": [{"config": "configs/dense_124m.yaml", "tok_s": 1, "peak_gib": 1}, {"config": "configs/moe_124m.yaml", "tok_s": 400000, "peak_gib": 18}]}
-    assert update_tables.headline(None, scale, compare, None) == ["Not measured yet."]
-    assert update_tables.headline(moe_mlp, None, None, None)[2:5] == [
+    steps = {"rows": [{"name": "olmoe_1b_7b", "config": "olmoe_1b_7b", "tok_s": 50000.4, "peak_gib": 83.66},
+                      {"name": "dense_124m, 64 sequences", "config": "dense_124m", "tok_s": 500000, "peak_gib": 30},
+                      {"name": "dense_124m, documents", "config": "dense_124m", "tok_s": 1, "peak_gib": 1}]}
+    assert update_tables.headline(None, None, steps) == ["Not measured yet."]
+    assert update_tables.headline(moe_mlp, None, None)[2:5] == [
         "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |", "|---|---|---|---|---|", "| | 8,768,256,128,8 | 400 / 500 | 92 / 142 | 92 / 142 |"]
-    assert update_tables.headline(moe_mlp, scale, compare, None)[-5:] == [
-        "| model | scatterlm |", "|---|---|", "| OLMoE-1B-7B | 50,000 (83.7) |",
-        "| dense 124M | 480,000 (13.0) |", "| MoE 124M active, 521M in all | 400,000 (18.0) |"]
+    assert update_tables.headline(moe_mlp, None, steps)[-4:] == [
+        "| model | micro-batch | scatterlm |", "|---|---|---|", "| OLMoE-1B-7B | 4 | 50,000 (83.7) |", "| dense 124M | 64 | 500,000 (30.0) |"]
 
     fine, olmoe = "24576,1536,256,128,8", "32768,2048,1024,64,8"
     peers = {**about, "rows": [row("scatterlm", fine, 500), row("scatterlm", olmoe, 600), row("scattermoe", olmoe, 200),
                                {"impl": "scatterlm", "config": "dense_124m", "micro_batch": 32, "tok_s": 490000, "peak_gib": 20},
-                               {"impl": "scatterlm", "config": "dense_124m", "micro_batch": 64, "tok_s": 500000, "peak_gib": 30},
+                               {"impl": "scatterlm", "config": "dense_124m", "micro_batch": 64, "tok_s": 1, "peak_gib": 1},
                                {"impl": "nanogpt", "config": "dense_124m", "micro_batch": 64, "tok_s": 520000, "peak_gib": 40}]}
-    lines = update_tables.headline(moe_mlp, scale, compare, peers)
+    lines = update_tables.headline(moe_mlp, peers, steps)
     assert lines[2:6] == ["| shape | T,D,F,E,K | scatterlm | ScatterMoE |", "|---|---|---|---|",
                           f"| 7B-fine | {fine} | 500 / 501 | |", f"| olmoe-7B | {olmoe} | 600 / 601 | 200 / 201 |"]
-    assert lines[-6:] == ["| model | micro-batch | scatterlm | nanoGPT |", "|---|---|---|---|", "| dense 124M | 32 | 490,000 (20.0) | |",
-                          "| dense 124M | 64 | 500,000 (30.0) | 520,000 (40.0) |", "| OLMoE-1B-7B | | 50,000 (83.7) | |",
-                          "| MoE 124M active, 521M in all | | 400,000 (18.0) | |"]
+    assert lines[-5:] == ["| model | micro-batch | scatterlm | nanoGPT |", "|---|---|---|---|", "| dense 124M | 32 | 490,000 (20.0) | |",
+                          "| dense 124M | 64 | 500,000 (30.0) | 520,000 (40.0) |", "| OLMoE-1B-7B | 4 | 50,000 (83.7) | |"]
     only_steps = {**peers, "rows": peers["rows"][3:]}
-    assert update_tables.headline(moe_mlp, None, None, only_steps)[2] == "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |"
+    assert update_tables.headline(moe_mlp, only_steps, None)[2] == "| shape | T,D,F,E,K | scatterlm | ATen `_grouped_mm` | dense MLP |"
 
 
 def test_every_table_has_one_place_and_an_empty_one_says_so():
