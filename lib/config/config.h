@@ -88,10 +88,7 @@ struct TrainConfig {
     v.key("micro_batch_size", micro_batch_size, "sequences of one forward pass; 0 = the whole batch of a rank",
           Range{0, 1 << 20});
     v.key("dtype", dtype, "weights and activations; auto: bfloat16 on a GPU, float32 on a CPU");
-    v.key("grad_dtype", grad_dtype,
-          "gradients of weights, from the backward pass to the update; bfloat16 halves their memory and rounds the sum of each "
-          "micro-batch (needs train.dtype: bfloat16)",
-          OnResume::kWarn);
+    v.key("grad_dtype", grad_dtype, "gradients; bfloat16 takes half the memory (needs train.dtype: bfloat16)", OnResume::kWarn);
     v.key("device", device, "auto: a GPU if there is one");
     v.key("deterministic", deterministic, "same seed, same bits; auto: true on a CPU, false on a GPU");
     v.key("threads", threads, "CPU threads; 0 = all cores", Range{0, 1024});

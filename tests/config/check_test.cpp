@@ -120,9 +120,9 @@ TEST_CASE("bad input: keys that contradict each other: data and training", "[con
       {kMinimal + "optim: {state_dtype: bfloat16}\n",
        {"train.dtype=float32"},
        "--set train.dtype=float32: 'optim.state_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32"},
-      {kMinimal + "train: {grad_dtype: bfloat16, dtype: float32}\n",
-       {},
-       "x.yaml:3: 'train.grad_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32"},
+      {kMinimal + "optim: {lr: 0.1}\n",
+       {"train.grad_dtype=bfloat16", "train.dtype=float32"},
+       "--set train.dtype=float32: 'train.grad_dtype: bfloat16' needs 'train.dtype: bfloat16', got float32"},
   }));
   REQUIRE(error_of(input) == input.message);
 }
