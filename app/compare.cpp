@@ -46,12 +46,9 @@ void require_same_tokens(const std::vector<Side>& sides, bool same_time) {
       fail_user("{}: data.validation is missing, and compare is about the loss on it; --speed-only compares speed and memory",
                 side.path);
     for (const auto& [key, of_first, of_side, on_resume] : differences(first.config, side.config)) {
-      for (const std::string_view same : {"data.train", "data.raw_dtype", "data.validation", "train.seed",
-                                          "train.sequence_length", "train.global_batch_tokens", "train.eval_tokens"}) {
-        if (key == same)
-          fail_user("{} is {} in {} and {} in {}: their losses are not those of the same tokens; --set {}=... sets it for all",
-                    key, of_first, first.path, of_side, side.path, key);
-      }
+      if (std::ranges::count(kKeysOfTokens, key) > 0)
+        fail_user("{} is {} in {} and {} in {}: their losses are not those of the same tokens; --set {}=... sets it for all",
+                  key, of_first, first.path, of_side, side.path, key);
     }
     const int64_t steps_of_first = total_steps(first.config.train), steps = total_steps(side.config.train);
     if (!same_time && steps != steps_of_first)

@@ -33,6 +33,9 @@ void CompareOptions::check() const {
   for (const auto& value : values)
     if (std::ranges::count(values, value) > 1) fail_user("--sweep: the value {} of {} is given twice", value, sweep_key());
   if (sweep_key() == "train.seed") fail_user("--sweep: runs with several seeds are made with --seeds");
+  if (std::ranges::count(kKeysOfTokens, sweep_key()) > 0 || sweep_key() == "train.steps" || sweep_key() == "train.tokens")
+    fail_user("--sweep: {} changes the tokens, and losses are compared after the same ones; --set {}=... sets it for all",
+              sweep_key(), sweep_key());
 }
 
 std::vector<std::string> CompareOptions::sets_of_all() const {

@@ -1,10 +1,12 @@
 // What stands on the command line of `compare`.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,11 @@
 #include "lib/report/width_match.h"
 
 namespace scatterlm {
+
+/// Keys that decide which tokens a model is trained and evaluated on; losses are compared after the same ones.
+constexpr std::array<std::string_view, 7> kKeysOfTokens = {
+    "data.train",       "data.raw_dtype", "data.validation", "train.seed", "train.sequence_length", "train.global_batch_tokens",
+    "train.eval_tokens"};
 
 struct CompareOptions {
   std::vector<std::string> configs, sets;

@@ -65,8 +65,8 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
  private:
   /// dweight times scale, on a GPU in bfloat16 without rounding, as of every dense product (linear.cpp).
   static at::Tensor weight_gradient(const at::Tensor& weight_VD, const at::Tensor& dweight_VD, const at::Tensor& scale) {
-    if (weight_VD.is_cpu() || weight_VD.scalar_type() != at::kBFloat16)
-      return (dweight_VD * scale).to(dweight_VD.scalar_type());
+    const bool in_place = weight_VD.is_leaf() && weight_VD.grad().defined() && weight_VD.scalar_type() == at::kBFloat16;
+    if (weight_VD.is_cpu() || !in_place) return (dweight_VD * scale).to(dweight_VD.scalar_type());
     const GradientTarget target(weight_VD);
     auto gradient = target.tensor();
     if (target.update() == kernels::GradientUpdate::kStore) {

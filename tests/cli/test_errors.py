@@ -56,6 +56,8 @@ TABLE = [
     ("compare tiny.yaml tiny.yaml --sweep optim.lr", "--sweep: got 'optim.lr', must be KEY=VALUE,VALUE,..., for example optim.lr=1e-3,2e-3"),
     ("compare tiny.yaml tiny.yaml --match flops", "--match: got 'flops', must be active_flops, active_params or total_params"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr=1,1", "--sweep: the value 1 of optim.lr is given twice"),
+    ("compare tiny.yaml tiny.yaml --sweep train.steps=10,20", "--sweep: train.steps changes the tokens, and losses are compared after the same ones; --set train.steps=... sets it for all"),
+    ("compare tiny.yaml tiny.yaml --sweep train.global_batch_tokens=256,512", "--sweep: train.global_batch_tokens changes the tokens, and losses are compared after the same ones; --set train.global_batch_tokens=... sets it for all"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr=1,x", "--set optim.lr=x: key 'optim.lr': got 'x', must be a number from 0 to 1000"),
     ("compare tiny.yaml no.yaml --speed-only", "no.yaml: cannot read: No such file or directory"),
     ("compare tiny.yaml tiny.yaml --speed-only --blocks 0", "--blocks: got '0', must be from 1 to 10000; see scatterlm compare --help"),
