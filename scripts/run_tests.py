@@ -183,9 +183,11 @@ def main():
     REPORTS.mkdir(parents=True)
     total = Result(passed=sum(status == 0 for status in builds.values()),
                    failures=[f"build {name}: see build/build_{name}.log" for name, status in builds.items() if status != 0])
+    running = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {pool.submit(timed, job): name for name, job in plan(builds)}
         try:
+            for name, job in plan(builds):
+                running[pool.submit(timed, job)] = name
             for future in concurrent.futures.as_completed(running):
                 result, seconds = future.result()
                 print(f"{running[future]:<28} {result.passed:4} passed {len(result.failures):3} failed {result.skipped:3} skipped"
@@ -195,7 +197,7 @@ def main():
                 total.failures += result.failures
         except KeyboardInterrupt:  # which does not reach the sessions of the jobs
             pool.shutdown(wait=False, cancel_futures=True)
-            while not all(future.done() for future in running):
+            while RUNNING or not all(future.done() for future in running):
                 for process in list(RUNNING):
                     end_job(process)
                 time.sleep(0.1)
