@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -56,6 +57,7 @@ def read_report(path):
 
 
 RUNNING = set()  # processes of jobs, each with a session of its own
+ENDING = threading.Event()  # a job that starts later ends at once
 
 
 def end_job(process):
@@ -72,6 +74,8 @@ def run_limited(command, env, log):
                                    start_new_session=True)
         RUNNING.add(process)
         try:
+            if ENDING.is_set():
+                end_job(process)
             return process.wait(TIME_LIMIT)
         except subprocess.TimeoutExpired:
             end_job(process)
@@ -197,10 +201,9 @@ def main():
                 total.failures += result.failures
         except KeyboardInterrupt:  # which does not reach the sessions of the jobs
             pool.shutdown(wait=False, cancel_futures=True)
-            while RUNNING or not all(future.done() for future in running):
-                for process in list(RUNNING):
-                    end_job(process)
-                time.sleep(0.1)
+            ENDING.set()
+            for process in list(RUNNING):
+                end_job(process)
             raise
     for failure in total.failures:
         print(f"\nFAILED {failure}")

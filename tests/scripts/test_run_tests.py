@@ -95,6 +95,7 @@ run_tests.main()
 """
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     pid = wait_for_pid(reports / "pid")
+    time.sleep(1)  # until the jobs beside it have started, too
     process.send_signal(number)
     assert process.wait(20) != 0
     assert has_ended(pid)
