@@ -12,13 +12,6 @@
 namespace scatterlm::ops {
 namespace {
 
-/// Logits of one chunk: they stay in a cache of the CPU; a GPU wants large products, and few of them, as each reads and writes
-/// the gradient of the weights. 2^28 are 1 GiB, and half as much for their gradient in bfloat16.
-int64_t chunk_tokens(const at::Tensor& weight_VD) {
-  const int64_t elements = weight_VD.is_cpu() ? 1 << 18 : 1 << 28;
-  return std::max<int64_t>(256, elements / weight_VD.size(0));
-}
-
 /// Losses of rows of logits, on any device. Returns the gradient of their sum in `grad_dtype`, which may lie where the logits
 /// were, or an undefined tensor if none is wanted.
 at::Tensor softmax_rows(at::Tensor logits_TV, const at::Tensor& target_T, const at::Tensor& losses_T,
@@ -33,7 +26,7 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& h_TD, const at::Tensor& weight_VD,
                             const at::Tensor& target_T, bool needs_grad) {
-    const int64_t tokens = h_TD.size(0), chunk = chunk_tokens(weight_VD);
+    const int64_t tokens = h_TD.size(0), chunk = cross_entropy_chunk(weight_VD.size(0), weight_VD.is_cpu());
     const auto dtype = h_TD.scalar_type();
     auto losses_T = at::empty({tokens}, h_TD.options().dtype(accumulate_type(h_TD)));
     at::Tensor dh_TD, dweight_VD;

@@ -1,9 +1,17 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace scatterlm::ops {
+
+/// Tokens of one chunk of linear_cross_entropy(): its logits stay in a cache of the CPU; a GPU wants large products, and few of
+/// them, as each reads and writes the gradient of the weights. 2^28 are 1 GiB, and half as much for their gradient in bfloat16.
+inline int64_t cross_entropy_chunk(int64_t vocab_size, bool on_cpu) {
+  return std::max<int64_t>(256, (on_cpu ? 1 << 18 : 1 << 28) / vocab_size);
+}
 
 /// Cross-entropy of a linear layer in nats, summed over tokens: sum_t -log softmax(h_t weight^T)[target_t].
 /// h_TD [T, D] and weight_VD [V, D] have one dtype, target_T [T] is int64 in 0..V-1. Returns a float32 scalar (float64 for

@@ -1,12 +1,12 @@
 #include "lib/train/memory_estimate.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "lib/distributed/shape_comm.h"
 #include "lib/nn/layer_kinds.h"
 #include "lib/nn/model.h"
 #include "lib/nn/model_size.h"
+#include "lib/ops/cross_entropy.h"
 #include "lib/optim/optimizer.h"
 #include "lib/parallel/gradient_reducer.h"
 #include "lib/util/error.h"
@@ -48,8 +48,8 @@ ActivationEstimate estimate_activations(const Config& config, at::ScalarType dty
       largest = std::max(largest, saved);
     }
   }
-  const double chunk = std::min(count, std::max(256.0, std::floor(0x1p28 / vocab))), gradient = 4 * vocab * hidden;
-  const double logits = chunk * vocab * (4 + width);
+  const auto chunk = static_cast<double>(std::min(tokens, ops::cross_entropy_chunk(model.vocab_size, /*on_cpu=*/false)));
+  const double gradient = 4 * vocab * hidden, logits = chunk * vocab * (4 + width);
   return {.layers = count * per_token, .head = std::max(gradient + logits, count * largest)};
 }
 

@@ -38,7 +38,7 @@ struct ActivationEstimate {
 /// Of `tokens` tokens in one forward pass on a GPU. With D hidden_size, V vocab_size and w bytes of an element:
 ///
 ///     layers = tokens * (sum over attentions and MLPs of (2 D w + 4 + saved_bytes of their kind) + 3 D w + 4)
-///     head   = 4 V D + c V (4 + w)     c = min(tokens, max(256, 2^28 / V)) tokens of a chunk
+///     head   = 4 V D + c V (4 + w)     c = min(tokens, tokens of a chunk of lib/ops/cross_entropy.h)
 ///
 /// 2 D w + 4 are input, output and scale of the norm before each of them (its input is the residual stream), 3 D w + 4 those of
 /// the last norm and the gradient of the hidden state (lib/ops/cross_entropy.h). Where the head is smaller than what the

@@ -83,6 +83,31 @@ inline std::vector<Bf16> randn(size_t count, unsigned seed, float std = 1) {
   for (auto& value : values) value = to_bf16(normal(generator));
   return values;
 }
+
+// For kernels that take bf16 and fp32, with T the type of the elements:
+template <class T>
+constexpr DataType kType = sizeof(T) == 2 ? DataType::kBfloat16 : DataType::kFloat32;
+
+/// Normal numbers, those in fp32 not exact in bf16.
+template <class T>
+std::vector<T> numbers(int64_t count, unsigned seed) {
+  std::vector<T> values;
+  for (const Bf16 x : randn(size_t(count), seed)) {
+    if constexpr (sizeof(T) == 2)
+      values.push_back(x);
+    else
+      values.push_back(to_float(x) * 1.001f);
+  }
+  return values;
+}
+
+/// To the nearest value of the type, as double.
+template <class T>
+double rounded(double x) {
+  if constexpr (sizeof(T) == 2) return to_float(to_bf16(static_cast<float>(x)));
+  return static_cast<float>(x);
+}
+
 inline std::vector<float> uniform(size_t count, unsigned seed) {
   std::mt19937 generator(seed);
   std::vector<float> values(count);

@@ -10,28 +10,6 @@ namespace {
 constexpr double kEps = 1e-5;
 constexpr int64_t kNumSms = 3;  // so that a block has many positions
 
-template <class T>
-constexpr DataType kType = sizeof(T) == 2 ? DataType::kBfloat16 : DataType::kFloat32;
-
-template <class T>
-std::vector<T> numbers(int64_t count, unsigned seed) {
-  std::vector<T> values;
-  for (const Bf16 x : randn(size_t(count), seed)) {
-    if constexpr (sizeof(T) == 2)
-      values.push_back(x);
-    else
-      values.push_back(to_float(x) * 1.001f);
-  }
-  return values;
-}
-
-/// To the nearest value of the type, as double.
-template <class T>
-double rounded(double x) {
-  if constexpr (sizeof(T) == 2) return to_float(to_bf16(static_cast<float>(x)));
-  return static_cast<float>(x);
-}
-
 int64_t rows_of_norm(const QkNormRopeShape& s, int64_t heads) { return s.norm == QkNormRows::kHead ? heads : 1; }
 int64_t width_of_norm(const QkNormRopeShape& s, int64_t heads) {
   return s.norm == QkNormRows::kHead ? s.head_dim : heads * s.head_dim;

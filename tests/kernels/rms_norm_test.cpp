@@ -16,28 +16,6 @@ struct Case {
 };
 
 template <class T>
-constexpr DataType kType = sizeof(T) == 2 ? DataType::kBfloat16 : DataType::kFloat32;
-
-template <class T>
-std::vector<T> numbers(int64_t count, unsigned seed) {
-  std::vector<T> values;
-  for (const Bf16 x : randn(size_t(count), seed)) {
-    if constexpr (sizeof(T) == 2)
-      values.push_back(x);
-    else
-      values.push_back(to_float(x) * 1.001f);
-  }
-  return values;
-}
-
-/// To the nearest value of the type, as double.
-template <class T>
-double rounded(double x) {
-  if constexpr (sizeof(T) == 2) return to_float(to_bf16(static_cast<float>(x)));
-  return static_cast<float>(x);
-}
-
-template <class T>
 struct Inputs {
   explicit Inputs(const Case& c)
       : x(numbers<T>(c.rows * c.width, 1)),
