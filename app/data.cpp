@@ -27,9 +27,13 @@ void add_prepare(CLI::App& data) {
       ->required();
   command->add_option("--out", options->out, "Folder to write train.bin and val.bin to")->required();
   command->add_option("--glob", options->glob, "Names of the files to take from folders")->capture_default_str();
-  command->add_option("--val-every", options->val_every, "Hold out every n-th file, in bytewise order of their paths; 0 = none")
-      ->capture_default_str()
-      ->check(at_least(0));
+  auto* val_every = command
+                        ->add_option("--val-every", options->val_every,
+                                     "Hold out every n-th file, in bytewise order of their paths; 0 = none")
+                        ->capture_default_str()
+                        ->check(at_least(0));
+  command->add_option("--val", options->val_inputs, "Files and folders to hold out, in place of --val-every")
+      ->excludes(val_every);
   command
       ->add_option(
           "--shard-tokens", options->shard_tokens,

@@ -219,6 +219,9 @@ class DocumentSink {
   DocumentSink(Split& train, Split& validation, int64_t val_every, Prepared& result)
       : train_(train), validation_(validation), val_every_(val_every), result_(result) {}
 
+  /// From now on every document is held out.
+  void hold_out_all() { val_every_ = 1; }
+
   void append(const EncodedBlock& block) {
     const std::span<const uint32_t> tokens(block.tokens);
     size_t begin = 0;
@@ -263,6 +266,8 @@ Prepared prepare(const PrepareOptions& options) {
                              .field = options.field.empty() ? "text" : options.field,
                              .eot = choose_end_of_text(*tokenizer, options)};
   const auto paths = list_text_files(options.inputs, options.glob);
+  const auto val_paths =
+      options.val_inputs.empty() ? std::vector<std::string>() : list_text_files(options.val_inputs, options.glob);
   if (options.val_every == 1) fail_user("--val-every 1 leaves no document to train on: give 0 or at least 2");
   const bool lines = !options.field.empty();
   if (!lines && std::none_of(paths.begin(), paths.end(), is_json_lines)) check_val_every(options.val_every, std::ssize(paths));
@@ -272,8 +277,7 @@ Prepared prepare(const PrepareOptions& options) {
   copy_tokenizer(tokenizer_files, options.out, /*dry=*/true);
 
   const NotedSignals signals;
-  const int64_t total_bytes = sum_sizes(paths);
-  Progress progress("preparing", total_bytes, "bytes");
+  Progress progress("preparing", sum_sizes(paths) + sum_sizes(val_paths), "bytes");
   const auto split = [&](const char* name, int64_t shard_tokens) {
     return Split({.folder = options.out,
                   .name = name,
@@ -285,19 +289,26 @@ Prepared prepare(const PrepareOptions& options) {
   Split train = split("train", options.shard_tokens), validation = split("val", 0);
   Prepared result;
   DocumentSink sink(train, validation, options.val_every, result);
-  TextBlockReader reader({paths, lines}, *tokenizer);
   EncodePool pool(*tokenizer, encode, options.threads);
-  for (bool more = true; more || !pool.is_empty();) {
-    stop_if_asked();
-    if (more && !pool.is_full()) {
-      auto block = reader.next();
-      more = block.has_value();
-      if (block) pool.push(std::move(*block));
-      continue;
+  int64_t bytes_before = 0;
+  const auto encode_files = [&](const std::vector<std::string>& files) {
+    TextBlockReader reader({files, lines}, *tokenizer);
+    for (bool more = true; more || !pool.is_empty();) {
+      stop_if_asked();
+      if (more && !pool.is_full()) {
+        auto block = reader.next();
+        more = block.has_value();
+        if (block) pool.push(std::move(*block));
+        continue;
+      }
+      sink.append(pool.pop());
+      progress.update(bytes_before + reader.file_bytes());
     }
-    sink.append(pool.pop());
-    progress.update(reader.file_bytes());
-  }
+    bytes_before += reader.file_bytes();
+  };
+  encode_files(paths);
+  sink.hold_out_all();
+  encode_files(val_paths);
   check_val_every(options.val_every, result.train.documents + result.validation.documents);
   train.finish();
   validation.finish();

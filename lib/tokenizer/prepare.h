@@ -7,11 +7,12 @@
 namespace scatterlm {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs;  ///< files, and folders to search
-  std::string glob = "*";           ///< file names to take from folders
-  std::string out;                  ///< folder of the token files
-  int64_t val_every = 0;            ///< hold out every n-th document; 0 = none
-  int64_t shard_tokens = 0;         ///< split the training tokens; 0 = one file, if it can hold them
+  std::vector<std::string> inputs;      ///< files, and folders to search
+  std::string glob = "*";               ///< file names to take from folders
+  std::string out;                      ///< folder of the token files
+  int64_t val_every = 0;                ///< hold out every n-th document; 0 = none
+  std::vector<std::string> val_inputs;  ///< held-out files and folders, in place of val_every
+  int64_t shard_tokens = 0;             ///< split the training tokens; 0 = one file, if it can hold them
   std::string tokenizer = "bytes";
   std::string field;                ///< of JSON lines; given, every input is that, else those with such a name are, with "text"
   bool special = false;             ///< names of special tokens in the text become these tokens
@@ -37,7 +38,8 @@ std::vector<std::string> list_text_files(const std::vector<std::string>& inputs,
 
 /// Each file, or line of a file of JSON lines, is a document: its tokens and an end-of-text token, whatever bytes it holds.
 /// gzip and Zstandard files are decompressed. Memory does not grow with the text. Documents come in the order of
-/// the inputs, within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1.
+/// the inputs, within a folder by relative path, bytewise; document i (from 0) is held out if i % val_every == val_every - 1,
+/// and so is every document of val_inputs.
 /// Writes OUT/train.bin and OUT/val.bin. Training tokens become OUT/train_000000.bin and so on with shard_tokens, and either
 /// kind where one file cannot hold them; a document may straddle shards. Beside them lies a copy of the tokenizer's files. All
 /// of them appear at the end, or none; what an interrupted run has left in OUT is removed. Progress goes to stderr. Throws

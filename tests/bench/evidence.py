@@ -48,10 +48,10 @@ def cpu_name():
 
 
 def of_cpu(bench):
-    """What a file of runs on CPUs says before its rows; the sources by their commit."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
-    return {"bench": bench, "date": datetime.date.today().isoformat(), "cpu": cpu_name(), "commit": commit.stdout.strip() or "unknown",
-            "command": command(interpreter="")}
+    """What a file of runs on CPUs says before its rows; the sources by their commit: SOURCE_COMMIT where they are a copy without it."""
+    described = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
+    commit = os.environ.get("SOURCE_COMMIT") or described.stdout.strip() or "unknown"
+    return {"bench": bench, "date": datetime.date.today().isoformat(), "cpu": cpu_name(), "commit": commit, "command": command(interpreter="")}
 
 
 def write(path, content):

@@ -1,19 +1,7 @@
 """scripts/soak finds each thing that may grow, and only that."""
-import importlib.machinery
-import importlib.util
-import pathlib
-
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def load(name):
-    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / name))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
-    loader.exec_module(module)
-    return module
-
+from load_script import load
 
 soak = load("soak")
 

@@ -51,6 +51,20 @@ TEST_CASE("prepare: documents in bytewise order, each n-th held out, end-of-text
   REQUIRE(read_bytes(dir / "again/train.bin") == read_bytes(dir / "out/train.bin"));
 }
 
+TEST_CASE("prepare: held-out files and folders of their own") {
+  const TempDir dir;
+  dir.write("train/a.h", "a");
+  dir.write("train/b.h", "b");
+  dir.write("val/c.h", "c");
+  const std::string lines = dir.write("d.jsonl", "{\"text\": \"d\"}\n{\"text\": \"e\"}\n");
+  const Prepared prepared = prepare({.inputs = {dir / "train"}, .out = dir / "out", .val_inputs = {dir / "val", lines}});
+  REQUIRE(text_of(dir / "out/train.bin") == "a$b$");
+  REQUIRE(text_of(dir / "out/val.bin") == "c$d$e$");
+  REQUIRE(prepared.train.documents == 2);
+  REQUIRE(prepared.validation.documents == 3);
+  REQUIRE(prepared.bytes == 5);
+}
+
 TEST_CASE("prepare: files by name need not match, inputs keep their order") {
   const TempDir dir;
   const std::string one = dir.write("z.txt", "one");
