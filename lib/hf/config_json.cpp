@@ -239,6 +239,8 @@ ordered_json write_config_json(const Config& config, const Family& family, std::
   const auto keys = list_keys(canonical(config));
   for (const SameKey& key : family.keys) {
     const auto value = value_of_ours(keys, key.ours);
+    if (key.zero == Zero::kRefused && value == 0)
+      continue;  // a model whose layers do not use it; for others the difference shows
     out[key.theirs] = key.zero == Zero::kNull && value == 0 ? ordered_json() : value;
   }
   out["initializer_range"] = model.initializer_range;

@@ -122,6 +122,16 @@ TEST_CASE("layers with and without experts", "[hf]") {
   REQUIRE(hf::cannot_hold(config, hf::find_family("mixtral", "")).front().starts_with("model.layers is"));
 }
 
+TEST_CASE("a family of experts holds a model whose layers are all dense", "[hf]") {
+  const auto& qwen2_moe = hf::find_family("qwen2_moe", "");
+  auto config = read(with(with(small("qwen2_moe"), "num_hidden_layers", 1), "mlp_only_layers", {0})).config;
+  REQUIRE(config.model.layers == "gqa+dense");
+  REQUIRE(hf::cannot_hold(config, qwen2_moe) == std::vector<std::string>());
+  config = read(small("qwen2_moe")).config;
+  config.model.moe.shared_intermediate_size = 0;
+  REQUIRE(hf::cannot_hold(config, qwen2_moe).front().starts_with("model.moe.shared_intermediate_size is 0, would be"));
+}
+
 TEST_CASE("mutated config.json: a model, or one line", "[hf][fuzz]") {
   std::mt19937_64 rng(1);
   std::set<std::string> seen;
