@@ -8,6 +8,7 @@
 #include "app/command_line.h"
 #include "app/commands.h"
 #include "app/compare_options.h"
+#include "app/train_processes.h"
 #include "app/training_run.h"
 #include "lib/bench/evidence.h"
 #include "lib/config/difference.h"
@@ -18,6 +19,7 @@
 #include "lib/train/kernel_limits.h"
 #include "lib/train/speed_run.h"
 #include "lib/util/file.h"
+#include "lib/util/gpu.h"
 #include "lib/util/memory.h"
 #include "lib/util/memory_meter.h"
 
@@ -115,19 +117,25 @@ void write_evidence(const CompareOptions& options, const bench::Machine& machine
 
 // ---- losses
 
-/// The length of the runs, and evaluations and checkpoints ten times a run where the configuration has none.
-void set_budget(const CompareOptions& options, Side& side, const std::vector<std::string>& more_sets = {}) {
+/// --set of a run: those of all and its own, its length, and evaluations and checkpoints ten times where the configuration has
+/// none.
+std::vector<std::string> sets_of_run(const CompareOptions& options, const Side& side, const std::vector<std::string>& own) {
   auto sets = options.sets_of_all();
   if (options.minutes > 0) {
     const double tok_s = comparison_row(side)["tok_s"], step = static_cast<double>(side.config.train.global_batch_tokens);
     const auto steps = std::max<int64_t>(1, static_cast<int64_t>(60 * options.minutes * tok_s / step));
     sets.insert(sets.end(), {"train.tokens=null", fmt::format("train.steps={}", steps)});
   }
-  sets.insert(sets.end(), more_sets.begin(), more_sets.end());
-  side.config = load_config(side.path, sets);
-  const int64_t tenth = std::max<int64_t>(1, total_steps(side.config.train) / 10);
-  if (side.config.train.eval_interval == 0) side.config.train.eval_interval = tenth;
-  if (side.config.checkpoint.save_interval == 0) side.config.checkpoint.save_interval = tenth;
+  sets.insert(sets.end(), own.begin(), own.end());
+  const auto config = load_config(side.path, sets);
+  const int64_t tenth = std::max<int64_t>(1, total_steps(config.train) / 10);
+  if (config.train.eval_interval == 0) sets.push_back(fmt::format("train.eval_interval={}", tenth));
+  if (config.checkpoint.save_interval == 0) sets.push_back(fmt::format("checkpoint.save_interval={}", tenth));
+  return sets;
+}
+
+void set_budget(const CompareOptions& options, Side& side, const std::vector<std::string>& own = {}) {
+  side.config = load_config(side.path, sets_of_run(options, side, own));
 }
 
 std::vector<std::string> sweep_set(const CompareOptions& options, const std::string& value) {
@@ -196,35 +204,64 @@ LossComparison plan_runs(const CompareOptions& options, std::vector<Side> sides)
   return comparison;
 }
 
-/// The run as `scatterlm train` would make it; one that is complete is left alone.
-ExitCode train_one(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
-                   const std::string& folder) {
+std::string describe(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run) {
+  auto text = model.side.name;
+  if (!run.value.empty()) text += fmt::format(", {}={}", options.sweep_key(), run.value);
+  return text + fmt::format(", seed {}", run.seed);
+}
+
+std::vector<std::string> own_sets(const CompareOptions& options, const ComparedRun& run) {
   auto sets = sweep_set(options, run.value);
   sets.push_back(fmt::format("train.seed={}", run.seed));
-  auto side = model.side;
-  set_budget(options, side, sets);
+  return sets;
+}
+
+bool is_complete(const Side& side, const std::string& folder) {
   const auto saved = list_checkpoints(folder);
-  if (!saved.empty() && saved.back() == total_steps(side.config.train)) return kExitDone;
-  std::cout << fmt::format("\n{}: {}{}", folder, model.side.path,
-                           run.value.empty() ? "" : fmt::format(", {}={}", options.sweep_key(), run.value))
-            << fmt::format(", seed {}", run.seed) << std::endl;
+  return !saved.empty() && saved.back() == total_steps(side.config.train);
+}
+
+/// The run as `scatterlm train` would make it, in this process.
+ExitCode train_here(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
+                    const std::string& folder) {
+  auto side = model.side;
+  set_budget(options, side, own_sets(options, run));
+  std::cout << fmt::format("\n{}: {}", folder, describe(options, model, run)) << std::endl;
   release_cached_memory(side.numerics.device);
   TrainOptions train_options;
   train_options.run_dir = folder;
   return run_training(side.config, train_options);
 }
 
-/// Value by value and seed by seed, so that a slow hour of the machine meets all models.
+TrainingCommand training_command(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
+                                 const std::string& folder) {
+  TrainingCommand command{.name = describe(options, model, run), .arguments = {"train", model.side.path, "--run-dir", folder}};
+  for (const auto& set : sets_of_run(options, model.side, own_sets(options, run)))
+    command.arguments.insert(command.arguments.end(), {"--set", set});
+  return command;
+}
+
+/// Value by value and seed by seed, so that a slow hour of the machine meets all models; what is complete is left alone.
 ExitCode train_all(const CompareOptions& options, LossComparison& comparison, const std::string& folder) {
   const size_t runs = comparison.models.front().runs.size();
+  const int64_t jobs = options.jobs > 0 ? options.jobs : std::max<int64_t>(1, std::ssize(gpus()));
+  std::vector<TrainingCommand> commands;
   for (size_t i = 0; i < runs; i++) {
     for (auto& model : comparison.models) {
-      ComparedRun& run = model.runs[i];
+      const auto& run = model.runs[i];
       const auto run_dir = folder + "/" + run.folder;
-      if (const auto code = train_one(options, model, run, run_dir); code != kExitDone) return code;
-      run.result = read_result(run_dir);
+      if (is_complete(model.side, run_dir)) continue;
+      if (jobs > 1) {
+        commands.push_back(training_command(options, model, run, run_dir));
+      } else if (const auto code = train_here(options, model, run, run_dir); code != kExitDone) {
+        return code;
+      }
     }
   }
+  if (!commands.empty()) release_cached_memory(comparison.models.front().side.numerics.device);
+  if (const auto code = train_in_processes(commands, jobs); code != kExitDone) return code;
+  for (auto& model : comparison.models)
+    for (auto& run : model.runs) run.result = read_result(folder + "/" + run.folder);
   return kExitDone;
 }
 

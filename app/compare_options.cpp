@@ -91,6 +91,11 @@ std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& a
   command->add_option("--seeds", options->seeds, "Train with this many seeds, from train.seed on")
       ->capture_default_str()
       ->check(in_range(1, 1000));
+  command
+      ->add_option("--jobs", options->jobs,
+                   "Train this many runs at a time, each in a process and on a GPU of its own; 0 = as many as there are GPUs")
+      ->capture_default_str()
+      ->check(in_range(0, 1024));
   command->add_option(
       "--out", options->out,
       "Folder for the runs and comparison.json; the same command continues there. Default: RUN.DIR/compare-NAMES");

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 7> kKeysOfTokens = {
 struct CompareOptions {
   std::vector<std::string> configs, sets;
   std::string json, out, sweep;
-  int64_t seeds = 1, blocks = 8, steps_per_block = 5;
+  int64_t seeds = 1, jobs = 0, blocks = 8, steps_per_block = 5;
   double tokens = 0, minutes = 0;
   bool speed_only = false;
   std::optional<MatchedSize> match;

@@ -241,6 +241,41 @@ def test_a_killed_comparison_continues(binary, scatterlm, tiny_config, dense_con
         assert now["block_ms"] == before["block_ms"] and now["curve"] == then["curve"] and now["val_loss"] == then["val_loss"]
 
 
+def test_runs_in_processes_of_their_own(binary, scatterlm, tiny_config, dense_config, tmp_path):
+    """The same runs as one after another; a signal reaches all of them, and the same command goes on."""
+    def command(out, *options):
+        return ["compare", dense_config, tiny_config, *LOSSES, "--sweep", "optim.lr=1e-3,3e-3", "--out", out, "--set", "train.steps=100",
+                "--set", "train.eval_interval=10", *options]
+    process = subprocess.Popen([str(part) for part in [binary, *command(tmp_path / "out", "--jobs", 2)]], cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        started = set()
+        for printed in process.stdout:
+            if re.match(r"\[.*\] validation 10/100", printed):
+                started.add(printed.split("]")[0])
+            if len(started) == 2:
+                break
+        process.send_signal(signal.SIGTERM)
+        rest, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75 and error.count("starts") == 2, error
+    assert started == {"[dense, optim.lr=1e-3, seed 1234", "[tiny, optim.lr=1e-3, seed 1234"}
+    assert "validation 100/100" not in rest
+    continued = scatterlm(*command(tmp_path / "out", "--jobs", 3), check=True)
+    assert continued.stderr.count("starts") == 4 and "validation 10/100" in continued.stdout
+    scatterlm(*command(tmp_path / "whole"), check=True)
+    rows, expected = (json.loads((tmp_path / name / "comparison.json").read_text())["rows"] for name in ("out", "whole"))
+    assert [row["by_value"] for row in rows] == [row["by_value"] for row in expected]
+    assert [row["curve"] for row in rows] == [row["curve"] for row in expected]
+
+    (tmp_path / "failing").mkdir()
+    (tmp_path / "failing/dense_optim.lr=1e-3").write_text("in the way")
+    result = scatterlm(*command(tmp_path / "failing", "--jobs", 2))
+    assert result.returncode == 2 and re.search(r"\[dense, optim.lr=1e-3, seed 1234\] scatterlm: error: .*dense_optim.lr=1e-3", result.stderr)
+    assert result.stdout.count("validation 100/100") == 3  # the others went on
+
+
 def test_other_settings_do_not_continue(scatterlm, tiny_config, dense_config, tmp_path):
     compared(scatterlm, dense_config, tiny_config, "--tokens", 512, "--out", tmp_path / "out")
     path = tmp_path / "out/comparison.json"
