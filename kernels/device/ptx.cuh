@@ -190,6 +190,18 @@ __device__ __forceinline__ float tanh_approximate(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+/// Relative error 2^-23; what is below 2^-126 counts as 0.
+__device__ __forceinline__ float sqrt_approximate(float x) {
+  float y;
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// 1 / x. Relative error 2^-23; what is below 2^-126 counts as 0.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 /// Two fp32 to bf16, round to nearest even; `low` in the low half.
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   uint32_t packed;

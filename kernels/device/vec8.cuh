@@ -89,6 +89,14 @@ __device__ __forceinline__ void load_vec8(const T* from, int64_t left, float (&x
   for (int i = 0; i < kVec8; ++i) x[i] = i < left ? as_float(from[i]) : 0.0f;
 }
 template <class T>
+__device__ __forceinline__ Vec8<T> load_packed(const T* from, int64_t left) {
+  float x[kVec8];
+  load_vec8(from, left, x);
+  Vec8<T> packed;
+  pack(x, packed);
+  return packed;
+}
+template <class T>
 __device__ __forceinline__ void store_vec8(T* to, int64_t left, const float (&x)[kVec8]) {
   if (left >= kVec8) return store_vec8(to, x);
 #pragma unroll
