@@ -73,6 +73,7 @@ void add_shapes_bench(CLI::App& parent, const bench::Bench& bench) {
           "T,D,F,E,K: tokens, model width, expert width, experts, experts per token; moa and parallel_linear: "
           "B,S,D,E,K,heads: sequences, their length, model width, experts, experts per token, heads (of width 128) per expert; "
           "rms_norm: T,D; qk_norm_rope: B,S,H,Hkv,P: sequences, their length, query heads, key-value heads, head width; "
+          "cross_entropy: T,V: tokens, vocabulary; "
           "or a name in the README's table; or a set of shapes: published (those of the README), granularity, sparsity, "
           "rounding, inference; several with ';' between")
       ->required();

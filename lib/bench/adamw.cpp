@@ -11,13 +11,13 @@ namespace {
 
 constexpr double kLr = 1e-3, kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8, kWeightDecay = 0.1;
 
-ops::AdamWTensors make_tensors(const at::Tensor& weights, at::ScalarType state_dtype) {
+ops::AdamWTensors make_tensors(const at::Tensor& weights, at::ScalarType state_dtype, at::ScalarType grads_dtype) {
   const auto state = weights.to(state_dtype, /*non_blocking=*/false, /*copy=*/true);
   const auto grads = at::randn_like(weights, at::kFloat).mul_(1e-3);
   return {.weights = state,
           .exp_avg = grads.mul(0.1).to(state_dtype),
           .exp_avg_sq = grads.square().mul_(0.05).to(state_dtype),
-          .grads = grads,
+          .grads = grads.to(grads_dtype),
           .params = state_dtype == at::kBFloat16 ? state : state.to(at::kBFloat16),
           .num_decayed = weights.numel()};
 }
@@ -34,11 +34,11 @@ ops::AdamWStep step_of(at::Device device) {
   return {kLr, kBeta1, kBeta2, kEps, kWeightDecay, number(1), number(0), number(5).squeeze()};
 }
 
-/// Gradients in fp32 are read; weights, moments and, where they differ from the weights, bf16 parameters are written.
+/// Gradients are read; weights, moments and, where they differ from the weights, bf16 parameters are written.
 Work update_work(const ops::AdamWTensors& t) {
   const double state = 2.0 * 3 * t.weights.element_size();
   const double params = t.params.data_ptr() == t.weights.data_ptr() ? 0 : 2;
-  return {.bytes = static_cast<double>(t.weights.numel()) * (4 + state + params)};
+  return {.bytes = static_cast<double>(t.weights.numel()) * (t.grads.element_size() + state + params)};
 }
 
 std::vector<Comparison> compare_updates(const std::string& name, const ops::AdamWTensors& t, const ops::AdamWStep& step) {
@@ -69,8 +69,10 @@ Measured measure_adamw(const MoeInputs& in, const Conditions& conditions) {
     passes.push_back({"", name, std::move(ours), work, bound});
     passes.push_back({"aten", name, std::move(aten), work, bound});
   };
-  for (const auto& [name, dtype] : {std::pair("fp32_state", at::kFloat), std::pair("bf16_state", at::kBFloat16)}) {
-    const auto tensors = make_tensors(weights, dtype);
+  for (const auto& [name, state, gradients] :
+       {std::tuple("fp32_state", at::kFloat, at::kFloat), std::tuple("bf16_state", at::kBFloat16, at::kFloat),
+        std::tuple("bf16", at::kBFloat16, at::kBFloat16)}) {
+    const auto tensors = make_tensors(weights, state, gradients);
     const auto more = compare_updates(name, tensors, step);
     comparisons.insert(comparisons.end(), more.begin(), more.end());
     add(

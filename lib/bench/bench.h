@@ -65,7 +65,7 @@ Measured measure_moa(const MoaInputs& in, const Conditions& conditions);
 Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditions);
 
 /// The optimiser's step for the weights of the experts of one layer: AdamW with fp32 state and bf16 parameters, with bf16 state
-/// alone, and the sum of squares of the gradient's norm; compared with plain LibTorch.
+/// alone, also with bf16 gradients, and the sum of squares of the gradient's norm; compared with plain LibTorch.
 Measured measure_adamw(const MoeInputs& in, const Conditions& conditions);
 
 /// What a row of the evidence begins with: shape, type and routing.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "lib/bench/bench.h"
+#include "lib/bench/cross_entropy.h"
 #include "lib/bench/norms.h"
 
 namespace scatterlm::bench {
@@ -73,6 +74,11 @@ const std::vector<Bench>& all_benches() {
       {.name = "qk_norm_rope",
        .help = "Norm and rotary embedding of queries and keys between projection and attention, forward and backward",
        .parse = measurements_of_shapes(parse_qk_norm_shapes, measure_qk_norm_rope),
+       .has_families = false,
+       .has_experts = false},
+      {.name = "cross_entropy",
+       .help = "Losses of a chunk of tokens from their logits, without and with the gradient",
+       .parse = measurements_of_shapes(parse_logits_shapes, measure_cross_entropy),
        .has_families = false,
        .has_experts = false},
   };

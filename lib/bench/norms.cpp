@@ -10,6 +10,7 @@
 #include "lib/ops/qk_norm_rope.h"
 #include "lib/ops/rms_norm.h"
 #include "lib/ops/rope.h"
+#include "lib/util/error.h"
 
 namespace scatterlm::bench {
 namespace {

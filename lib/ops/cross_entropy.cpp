@@ -12,16 +12,6 @@
 namespace scatterlm::ops {
 namespace {
 
-/// Losses of rows of logits, on any device. Returns the gradient of their sum in `grad_dtype`, which may lie where the logits
-/// were, or an undefined tensor if none is wanted.
-at::Tensor softmax_rows(at::Tensor logits_TV, const at::Tensor& target_T, const at::Tensor& losses_T,
-                        std::optional<at::ScalarType> grad_dtype) {
-  if (auto dlogits_TV = cuda::softmax_rows(logits_TV, target_T, losses_T, grad_dtype)) return *dlogits_TV;
-  const auto rows = logits_TV.is_cpu() ? cpu::softmax_rows : ref::softmax_rows;
-  const auto dlogits_TV = rows(std::move(logits_TV), target_T, losses_T);
-  return grad_dtype ? dlogits_TV.to(*grad_dtype) : at::Tensor();
-}
-
 class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& h_TD, const at::Tensor& weight_VD,
@@ -89,6 +79,14 @@ void check(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor
 }
 
 }  // namespace
+
+at::Tensor softmax_rows(at::Tensor logits_TV, const at::Tensor& target_T, const at::Tensor& losses_T,
+                        std::optional<at::ScalarType> grad_dtype) {
+  if (auto dlogits_TV = cuda::softmax_rows(logits_TV, target_T, losses_T, grad_dtype)) return *dlogits_TV;
+  const auto rows = logits_TV.is_cpu() ? cpu::softmax_rows : ref::softmax_rows;
+  const auto dlogits_TV = rows(std::move(logits_TV), target_T, losses_T);
+  return grad_dtype ? dlogits_TV.to(*grad_dtype) : at::Tensor();
+}
 
 at::Tensor linear_cross_entropy(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T) {
   check(h_TD, weight_VD, target_T);

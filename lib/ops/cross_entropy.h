@@ -21,6 +21,11 @@ inline int64_t cross_entropy_chunk(int64_t vocab_size, bool on_cpu) {
 /// a target out of range; the kernel makes the loss NaN for such a target.
 at::Tensor linear_cross_entropy(const at::Tensor& h_TD, const at::Tensor& weight_VD, const at::Tensor& target_T);
 
+/// One chunk: losses_T [T] receives the losses of logits_TV [T, V], both float32 (float64), with target_T as above. Returns the
+/// gradient of their sum in `grad_dtype`, which may lie where the logits were, or an undefined tensor if none is wanted.
+at::Tensor softmax_rows(at::Tensor logits_TV, const at::Tensor& target_T, const at::Tensor& losses_T,
+                        std::optional<at::ScalarType> grad_dtype);
+
 // Backends for one chunk, of which cross_entropy.cpp picks one. logits_TV [T, V] is float32 or float64, losses_T [T] has its
 // dtype and receives the losses; returned is softmax - one hot, [T, V].
 namespace ref {  // LibTorch's own operations, on any device

@@ -42,15 +42,28 @@ TEST_CASE("rms_norm, qk_norm_rope: checked, then timed beside LibTorch", "[bench
     REQUIRE(measurements[1].shape == shape);
     return measurements[1].run(few_rounds(machine)).rows;
   };
-  const auto norm = rows_of(all_benches().size() - 2, "olmoe_1b_7b;5,24", "5,24")[0];
+  const auto norm = rows_of(all_benches().size() - 3, "olmoe_1b_7b;5,24", "5,24")[0];
   REQUIRE((norm["D"] == 24 && norm["max_err_ratio"].is_number() && norm["aten"]["fwdbwd"]["gbps"].is_number()));
   REQUIRE(double(norm["fwdbwd_ms"]) * double(norm["fwdbwd_gbps"]) * 1e6 == Approx(8.0 * 4 * 5 * 24));
-  const auto heads = rows_of(all_benches().size() - 1, "olmoe_1b_7b;2,5,4,2,16", "2,5,4,2,16");
+  const auto heads = rows_of(all_benches().size() - 2, "olmoe_1b_7b;2,5,4,2,16", "2,5,4,2,16");
   REQUIRE(heads.size() == 3);
   REQUIRE((heads[0]["norm"] == "none" && heads[1]["norm"] == "head" && heads[2]["norm"] == "full"));
   REQUIRE(heads[2]["single"]["fwd"]["gbps"].is_number());
   REQUIRE(double(heads[0]["fwd_ms"]) * double(heads[0]["fwd_gbps"]) * 1e6 == Approx(4.0 * 2 * 10 * 6 * 16));
   REQUIRE(double(heads[2]["fwdbwd_ms"]) * double(heads[2]["fwdbwd_gbps"]) * 1e6 == Approx(4.0 * 10 * 16 * (2 * 6 + 2 * 8 + 6)));
+}
+
+TEST_CASE("cross_entropy: checked, then timed beside LibTorch", "[benches]") {
+  const Machine machine;
+  const auto& bench = all_benches().back();
+  REQUIRE_FALSE(bench.has_experts);
+  const auto measurements = bench.parse("dense_124m;5,24");
+  REQUIRE(measurements[0].shape == "dense_124m 5336,50304");
+  REQUIRE(measurements[1].shape == "5,24");
+  const auto row = measurements[1].run(few_rounds(machine)).rows[0];
+  REQUIRE((row["V"] == 24 && row["max_err_ratio"].is_number() && row["aten"]["fwdbwd"]["gbps"].is_number()));
+  REQUIRE(double(row["fwd_ms"]) * double(row["fwd_gbps"]) * 1e6 == Approx(4.0 * 5 * 24));
+  REQUIRE(double(row["fwdbwd_ms"]) * double(row["fwdbwd_gbps"]) * 1e6 == Approx(8.0 * 5 * 24));
 }
 
 TEST_CASE("rms_norm, qk_norm_rope: shapes that are none", "[benches]") {
@@ -144,6 +157,7 @@ TEST_CASE("adamw: bytes of a step with either state, and of the norm", "[benches
   };
   REQUIRE(bytes(row["fp32_state_ms"], row["fp32_state_gbps"]) == Approx(elements * (4 + 3 * 8 + 2)));
   REQUIRE(bytes(row["bf16_state_ms"], row["bf16_state_gbps"]) == Approx(elements * (4 + 3 * 4)));
+  REQUIRE(bytes(row["bf16_ms"], row["bf16_gbps"]) == Approx(elements * (2 + 3 * 4)));
   REQUIRE(bytes(row["aten"]["norm"]["ms"], row["aten"]["norm"]["gbps"]) == Approx(elements * 4));
 }
 
