@@ -17,6 +17,7 @@ struct CrossEntropyArgs {
   DataType dlogits_type;
   int64_t num_tokens;  ///< T
   int64_t vocab;       ///< V, a multiple of 8
+  int64_t num_sms;     ///< of the GPU
 };
 void cross_entropy(const CrossEntropyArgs& args, cudaStream_t stream);
 

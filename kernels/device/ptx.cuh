@@ -190,6 +190,12 @@ __device__ __forceinline__ float tanh_approximate(float x) {
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+/// 2^x. Relative error 2^-22; results below 2^-126 are 0.
+__device__ __forceinline__ float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 /// Relative error 2^-23; what is below 2^-126 counts as 0.
 __device__ __forceinline__ float sqrt_approximate(float x) {
   float y;

@@ -30,7 +30,8 @@ std::optional<at::Tensor> cuda::softmax_rows(const at::Tensor& logits_TV, const 
                           .dlogits = grad_dtype ? dlogits_TV.mutable_data_ptr() : nullptr,
                           .dlogits_type = fp32 ? kernels::DataType::kFloat32 : kernels::DataType::kBfloat16,
                           .num_tokens = logits_TV.size(0),
-                          .vocab = logits_TV.size(1)},
+                          .vocab = logits_TV.size(1),
+                          .num_sms = num_sms(logits_TV)},
                          current_stream(logits_TV));
   return dlogits_TV;
 }

@@ -191,6 +191,7 @@ using emulated::wait_for_at_least;
 inline void store_shared_zeros(uint32_t address) { std::memset(emulated::shared(address), 0, 16); }
 
 inline float tanh_approximate(float x) { return std::tanh(x); }
+inline float exp2_approximate(float x) { return std::exp2(x); }
 inline float sqrt_approximate(float x) { return std::sqrt(x); }
 inline float reciprocal_approximate(float x) { return 1 / x; }
 
