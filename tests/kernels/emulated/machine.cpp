@@ -199,7 +199,7 @@ void run_block(int threads) try {
 void seed(uint64_t value) { machine().random.seed(value); }
 
 void run(int64_t blocks, int threads, uint32_t shared_bytes, const std::function<void()>& body) {
-  if (shared_bytes > kMaxShared) throw std::runtime_error("too much shared memory: " + std::to_string(shared_bytes));
+  if (shared_bytes > max_shared_bytes) throw std::runtime_error("too much shared memory: " + std::to_string(shared_bytes));
   machine().body = &body;
   block_dim.x = static_cast<unsigned>(threads);
   grid_dim.x = static_cast<unsigned>(blocks);
