@@ -27,6 +27,8 @@ enum class Schedule { kCosine, kLinear, kConstant, kWsd };
 enum class TrainDtype { kAuto, kFloat32, kBfloat16 };
 enum class OptimizerName { kAdamw, kMuon };
 enum class DeviceChoice { kAuto, kCpu, kCuda };
+/// What the backward pass computes again instead of keeping it: nothing, the outputs of norms, or whole layers.
+enum class Recompute { kNone, kNorms, kLayer };
 enum class Toggle { kAuto, kTrue, kFalse };
 enum class TokenWidth { kAuto, kUint16, kUint32 };
 
@@ -49,6 +51,7 @@ SCATTERLM_ENUM(TrainDtype, "auto", "float32", "bfloat16");
 SCATTERLM_ENUM(OptimizerName, "adamw", "muon");
 SCATTERLM_ENUM(DataType, "float32", "bfloat16");
 SCATTERLM_ENUM(DeviceChoice, "auto", "cpu", "cuda");
+SCATTERLM_ENUM(Recompute, "none", "norms", "layer");
 SCATTERLM_ENUM(Toggle, "auto", "true", "false");
 SCATTERLM_ENUM(TokenWidth, "auto", "uint16", "uint32");
 #undef SCATTERLM_ENUM

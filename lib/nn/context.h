@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "lib/config/enums.h"
 #include "lib/ops/documents.h"
-#include "lib/ops/router.h"
 
 namespace scatterlm::nn {
 
@@ -21,8 +21,8 @@ struct KvCache {
 
 /// What one router chose in a forward pass, for losses and statistics (lib/train/router_losses.h).
 struct RouterChoice {
-  ops::RouterOutput output;  ///< of top-k
-  at::Tensor rounded;        ///< [2] fp64: pairs dropped and pairs filled; undefined where nothing was rounded
+  at::Tensor counts_E, prob_sum_E, lse_sq_sum;  ///< of top-k: lib/ops/router.h
+  at::Tensor rounded;  ///< [2] fp64: pairs dropped and pairs filled; undefined where nothing was rounded
 };
 
 struct Context {
@@ -33,6 +33,8 @@ struct Context {
   /// Training: each router appends its choice, in layer order, and rounds its routing if configured so. Without it the pass
   /// is one of evaluation or generation: plain top-k, and nothing is kept.
   std::vector<RouterChoice>* router_choices = nullptr;
+  /// Training: what is computed again in the backward pass instead of being kept (lib/nn/recompute.h).
+  Recompute recompute = Recompute::kNone;
 };
 
 }  // namespace scatterlm::nn

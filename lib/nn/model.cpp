@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lib/nn/layer_kinds.h"
+#include "lib/nn/recompute.h"
 #include "lib/ops/cross_entropy.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/rms_norm.h"
@@ -53,31 +54,32 @@ DecoderLayer Model::make_layer(int64_t index, LayerKind kind, RopeTables& rope) 
   return {.input_norm_weight = norm(".input_layernorm.weight"),
           .attention = sub_layer(sub_layer_kind(kind.attention), ".attention"),
           .post_attention_norm_weight = norm(".post_attention_layernorm.weight"),
-          .mlp = sub_layer(sub_layer_kind(kind.mlp), ".mlp")};
+          .mlp = sub_layer(sub_layer_kind(kind.mlp), ".mlp"),
+          .eps = config_.rms_norm_eps,
+          .residual_multiplier = config_.residual_multiplier};
 }
 
 at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
   if (context.document_BS) context.documents.emplace(*context.document_BS, device());
   units_.front()->wait_params();
-  auto x = scaled(at::embedding(embedding_, tokens_BS), config_.embedding_multiplier);
-  at::Tensor branch;  // what the last sub-layer adds to x
-  const auto normed = [&](const at::Tensor& weight) {
-    if (!branch.defined()) return ops::rms_norm(x, weight, config_.rms_norm_eps);
-    const auto [sum, y] = ops::add_rms_norm(x, scaled(branch, config_.residual_multiplier), weight, config_.rms_norm_eps);
-    x = sum;
-    return y;
-  };
+  ResidualStream stream{scaled(at::embedding(embedding_, tokens_BS), config_.embedding_multiplier), std::nullopt};
   for (size_t i = 0; i < layers_.size(); i++) {
     const auto& layer = layers_[i];
     units_[i + 1]->wait_params();
     context.layer = static_cast<int64_t>(i);
-    branch = layer.attention->forward(normed(layer.input_norm_weight), context);
-    branch = layer.mlp->forward(normed(layer.post_attention_norm_weight), context);
+    if (context.recompute == Recompute::kLayer) {
+      stream = forward_keeping_input(layer, std::move(stream), context);
+      continue;
+    }
+    const auto normed = layer.input_norm(stream);
+    stream = {};  // nothing reads it any more
+    stream = layer.forward(normed, context);
   }
   if (context.cache) context.cache->length += tokens_BS.size(1);
   units_.back()->wait_params();
   // The head is linear: what divides the logits may divide its input, which is smaller.
-  return scaled(normed(norm_weight_), 1 / config_.logits_scaling);
+  const auto normed = ops::add_rms_norm(stream.x, stream.branch, norm_weight_, config_.rms_norm_eps);
+  return scaled(normed.y, 1 / config_.logits_scaling);
 }
 
 at::Tensor Model::cross_entropy_sum(const Batch& batch, Context& context) {

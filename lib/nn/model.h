@@ -5,16 +5,9 @@
 
 #include "lib/config/config.h"
 #include "lib/data/batch.h"
-#include "lib/nn/sub_layer.h"
+#include "lib/nn/decoder_layer.h"
 
 namespace scatterlm::nn {
-
-struct DecoderLayer {
-  at::Tensor input_norm_weight;  ///< [D]
-  std::unique_ptr<SubLayer> attention;
-  at::Tensor post_attention_norm_weight;  ///< [D]
-  std::unique_ptr<SubLayer> mlp;
-};
 
 class Model {
  public:

@@ -51,7 +51,10 @@ Router::Output Router::forward(const at::Tensor& x_TD, Context& context) {
   std::optional<ops::RoundedRouting> rounding;
   if (context.router_choices) {
     if (config.rounding == Rounding::kNearest) rounding = ops::token_rounding(out, options);
-    context.router_choices->push_back({out, rounding ? changes(out.counts_E, rounding->routing) : at::Tensor()});
+    context.router_choices->push_back({.counts_E = out.counts_E,
+                                       .prob_sum_E = out.prob_sum_E,
+                                       .lse_sq_sum = out.lse_sq_sum,
+                                       .rounded = rounding ? changes(out.counts_E, rounding->routing) : at::Tensor()});
   }
   if (rounding) return {rounding->gates_R, rounding->routing};
   return {out.gates_TK, ops::make_routing(out.ids_TK, num_experts)};

@@ -44,8 +44,7 @@ optional<Tensor> parallel_linear(const Tensor&, const Tensor&, const Routing&, R
 }
 optional<QueriesKeysValues> qk_norm_rope(const Tensor&, const QkNormRopeOptions&, const Tensor&, const Tensor&) { return {}; }
 bool reduce_partials(const Tensor&, const Tensor&, int64_t, const Tensor&) { return false; }
-optional<Tensor> rms_norm(const Tensor&, const Tensor&, double) { return {}; }
-optional<AddedAndNormed> add_rms_norm(const Tensor&, const Tensor&, const Tensor&, double) { return {}; }
+optional<AddedAndNormed> add_rms_norm(const Tensor&, const optional<Tensor>&, const Tensor&, double) { return {}; }
 optional<Tensor> rotate(const Tensor&, const Tensor&, const Tensor&, int) { return {}; }
 optional<RouterOutput> router_scores(const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
 optional<Routing> make_routing(const Tensor&, int64_t) { return {}; }

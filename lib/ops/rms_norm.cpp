@@ -43,18 +43,19 @@ void check_norm(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   check_norm(x, weight);
-  if (auto y = cuda::rms_norm(x, weight, eps)) return *y;
+  if (auto result = cuda::add_rms_norm(x, std::nullopt, weight, eps)) return result->y;
   if (!x.is_cpu()) return at::rms_norm(x, weight.sizes(), weight, eps);
   return RmsNormFunction::apply(x.reshape({-1, x.size(-1)}).contiguous(), weight.contiguous(), eps).view(x.sizes());
 }
 
-AddedAndNormed add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, double eps) {
+AddedAndNormed add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& branch, const at::Tensor& weight,
+                            double eps) {
   check_norm(x, weight);
-  if (branch.sizes() != x.sizes() || branch.scalar_type() != x.scalar_type())
+  if (branch && (branch->sizes() != x.sizes() || branch->scalar_type() != x.scalar_type()))
     fail("[add_rms_norm] branch must be {} {} as x, got {} {}", c10::toString(x.scalar_type()), shape_of(x),
-         c10::toString(branch.scalar_type()), shape_of(branch));
+         c10::toString(branch->scalar_type()), shape_of(*branch));
   if (auto result = cuda::add_rms_norm(x, branch, weight, eps)) return *result;
-  const auto sum = x + branch;
+  const auto sum = branch ? x + *branch : x;
   return {sum, rms_norm(sum, weight, eps)};
 }
 

@@ -16,9 +16,11 @@ struct AddedAndNormed {
 };
 
 /// A step of the residual stream: sum = x + branch and y = rms_norm(sum, weight, eps), both differentiable. branch has the
-/// shape and dtype of x. On a GPU one kernel computes both, and one the gradient of x and branch, which is rounded once. Throws
+/// shape and dtype of x; without it the sum is x. On a GPU one kernel computes both, and one the gradient of x and branch,
+/// which is rounded once. y and the gradient have the same bits whether x is given with a branch or their sum without one.
+/// Throws
 /// "[add_rms_norm] ..." for another branch, and what rms_norm throws.
-AddedAndNormed add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, double eps);
+AddedAndNormed add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& branch, const at::Tensor& weight, double eps);
 
 namespace cpu {  // for CPU tensors
 /// Writes y [N, D] and the reciprocal roots rstd [N], which backward needs.
@@ -29,8 +31,8 @@ void rms_norm_bwd(const at::Tensor& dy_ND, const at::Tensor& x_ND, const at::Ten
 }  // namespace cpu
 
 namespace cuda {  // nothing where no kernel takes these tensors
-std::optional<at::Tensor> rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-std::optional<AddedAndNormed> add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight, double eps);
+std::optional<AddedAndNormed> add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& branch,
+                                           const at::Tensor& weight, double eps);
 }  // namespace cuda
 
 }  // namespace scatterlm::ops

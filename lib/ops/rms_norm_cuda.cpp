@@ -29,37 +29,38 @@ bool kernel_takes_rows(const at::Tensor& x) {
          x.size(-1) <= kernels::kRmsNormMaxWidth;
 }
 
-/// Returns y, or sum and y if there is a branch.
+/// Returns sum and y. Without a branch the sum is x itself, which autograd returns as a view.
 class RmsNormKernels : public torch::autograd::Function<RmsNormKernels> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& any_x, const std::optional<at::Tensor>& any_branch,
                                const at::Tensor& any_weight, double eps) {
     const c10::DeviceGuard guard(any_x.device());
     const auto x = loadable(any_x), weight = loadable(any_weight);
-    const auto branch = any_branch ? loadable(*any_branch) : at::Tensor(), sum = any_branch ? at::empty_like(x) : at::Tensor();
+    const bool adds = any_branch.has_value();
+    const auto branch = adds ? loadable(*any_branch) : at::Tensor(), sum = adds ? at::empty_like(x) : x;
     auto y = at::empty_like(x), rstd = at::empty({x.numel() / x.size(-1)}, x.options().dtype(at::kFloat));
     kernels::rms_norm_fwd({.shape = shape_of_rows(x),
                            .x = x.const_data_ptr(),
                            .branch = data_or_null(branch),
                            .weight = weight.const_data_ptr(),
-                           .sum = sum.defined() ? sum.mutable_data_ptr() : nullptr,
+                           .sum = adds ? sum.mutable_data_ptr() : nullptr,
                            .y = y.mutable_data_ptr(),
                            .rstd = rstd.mutable_data_ptr<float>(),
                            .eps = static_cast<float>(eps)},
                           current_stream(x));
-    ctx->save_for_backward({sum.defined() ? sum : x, weight, rstd});
-    ctx->saved_data["adds"] = sum.defined();
+    ctx->save_for_backward({sum, weight, rstd});
+    ctx->saved_data["adds"] = adds;
     ctx->set_materialize_grads(false);
-    return sum.defined() ? variable_list{sum, y} : variable_list{y};
+    return {sum, y};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2];
     const bool adds = ctx->saved_data["adds"].toBool();
-    const auto& any_dy = grads.back();
-    const auto dsum = adds && grads[0].defined() ? loadable(grads[0]) : at::Tensor();
-    if (!any_dy.defined()) return {dsum, dsum, {}, {}};
+    const auto& any_dy = grads[1];
+    const auto dsum = grads[0].defined() ? loadable(grads[0]) : at::Tensor();
+    if (!any_dy.defined()) return {dsum, adds ? dsum : at::Tensor(), {}, {}};
     const c10::DeviceGuard guard(x.device());
     const auto dy = loadable(any_dy);
     auto dx = at::empty_like(x), dweight = at::empty_like(weight);
@@ -83,15 +84,10 @@ class RmsNormKernels : public torch::autograd::Function<RmsNormKernels> {
 
 }  // namespace
 
-std::optional<at::Tensor> cuda::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+std::optional<AddedAndNormed> cuda::add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& branch,
+                                                 const at::Tensor& weight, double eps) {
   if (!kernel_takes_rows(x)) return {};
-  return RmsNormKernels::apply(x, std::optional<at::Tensor>(), weight, eps)[0];
-}
-
-std::optional<AddedAndNormed> cuda::add_rms_norm(const at::Tensor& x, const at::Tensor& branch, const at::Tensor& weight,
-                                                 double eps) {
-  if (!kernel_takes_rows(x)) return {};
-  const auto outputs = RmsNormKernels::apply(x, std::optional(branch), weight, eps);
+  const auto outputs = RmsNormKernels::apply(x, branch, weight, eps);
   return AddedAndNormed{outputs[0], outputs[1]};
 }
 

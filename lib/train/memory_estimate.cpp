@@ -40,17 +40,25 @@ ActivationEstimate estimate_activations(const Config& config, at::ScalarType dty
   const ModelConfig& model = config.model;
   const auto width = static_cast<double>(c10::elementSize(dtype)), count = static_cast<double>(tokens);
   const auto hidden = static_cast<double>(model.hidden_size), vocab = static_cast<double>(model.vocab_size);
-  double per_token = 3 * hidden * width + 4, largest = 0;
+  const Recompute recompute = config.train.recompute;
+  const double state = hidden * width;  // of one token
+  double kept = 3 * state + 4, largest = 0, largest_layer = 0;
   for (const LayerKind kind : model.layer_kinds()) {
+    double layer = 0;
     for (const double saved : {nn::sub_layer_kind(kind.attention).saved_bytes(model, width),
                                nn::sub_layer_kind(kind.mlp).saved_bytes(model, width)}) {
-      per_token += 2 * hidden * width + 4 + saved;
+      layer += (recompute == Recompute::kNorms ? 1 : 2) * state + 4 + saved;
       largest = std::max(largest, saved);
     }
+    kept += recompute == Recompute::kLayer ? state : layer;
+    largest_layer = std::max(largest_layer, layer);
   }
+  double backward = largest;  // what a layer takes while it is passed backwards
+  if (recompute == Recompute::kNorms) backward += state;
+  if (recompute == Recompute::kLayer) backward += largest_layer;
   const auto chunk = static_cast<double>(std::min(tokens, ops::cross_entropy_chunk(model.vocab_size, /*on_cpu=*/false)));
   const double gradient = 4 * vocab * hidden, logits = chunk * vocab * (4 + width);
-  return {.layers = count * per_token, .head = std::max(gradient + logits, count * largest)};
+  return {.layers = count * kept, .head = std::max(gradient + logits, count * backward)};
 }
 
 int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& config, at::ScalarType dtype) {
@@ -66,7 +74,7 @@ std::string describe(const MemoryEstimate& estimate, const ParallelConfig& confi
 }
 
 std::string memory_advice() {
-  return "activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with "
+  return "activations shrink with train.micro_batch_size (sequences per forward pass) and train.recompute; gradients and optimiser state with "
          "parallel.zero 1 or 2 on more ranks, and with bfloat16 as train.grad_dtype and optim.state_dtype; all of them with the sizes in model";
 }
 

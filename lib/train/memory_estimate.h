@@ -30,7 +30,7 @@ int64_t checkpoint_bytes(const MemoryEstimate& estimate, const OptimConfig& conf
 /// Bytes that the forward and backward pass of a micro-batch take on top.
 struct ActivationEstimate {
   double layers = 0;  ///< what forward keeps for the backward pass, of all layers
-  double head = 0;    ///< output head: its gradient in fp32, and the logits of a chunk of tokens
+  double head = 0;    ///< output head: its gradient in fp32, and the logits of a chunk of tokens; or the largest layer
 
   double total() const { return layers + head; }
 };
@@ -43,6 +43,8 @@ struct ActivationEstimate {
 /// 2 D w + 4 are input, output and scale of the norm before each of them (its input is the residual stream), 3 D w + 4 those of
 /// the last norm and the gradient of the hidden state (lib/ops/cross_entropy.h). Where the head is smaller than what the
 /// largest attention or MLP saves, that stands for it: gradients of a layer take about as much while it is passed backwards.
+/// With `train.recompute: norms` an attention or MLP keeps D w less, and what stands for the head has D w more. With `layer` a
+/// layer keeps D w, its input; all that its attention and MLP keep otherwise joins what stands for the head.
 /// Not included: the CUDA context, NCCL, fragmentation, document masks, token rounding, and builds without kernels.
 ActivationEstimate estimate_activations(const Config& config, at::ScalarType dtype, int64_t tokens);
 

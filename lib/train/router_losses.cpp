@@ -40,9 +40,9 @@ at::Tensor RouterLosses::add(std::vector<nn::RouterChoice> choices, double token
   if (choices.empty()) return {};
   std::vector<at::Tensor> counts, prob_sums, squares, rounded;
   for (const auto& choice : choices) {
-    counts.push_back(choice.output.counts_E);
-    prob_sums.push_back(choice.output.prob_sum_E);
-    squares.push_back(choice.output.lse_sq_sum.view({1}));
+    counts.push_back(choice.counts_E);
+    prob_sums.push_back(choice.prob_sum_E);
+    squares.push_back(choice.lse_sq_sum.view({1}));
     if (choice.rounded.defined()) rounded.push_back(choice.rounded);
   }
   const auto num_routers = static_cast<double>(choices.size());

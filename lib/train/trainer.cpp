@@ -83,7 +83,7 @@ at::Tensor Trainer::accumulate_gradients() {
   for (int64_t done = 0; done < sequences; done += micro) {
     const auto batch = next_batch();
     std::vector<nn::RouterChoice> choices;
-    nn::Context context{.router_choices = &choices};
+    nn::Context context{.router_choices = &choices, .recompute = train.recompute};
     const auto ce = model_.cross_entropy_sum(batch, context);
     const auto so_far = static_cast<double>((done + micro) * train.sequence_length);
     const auto router_loss = router_losses_.add(std::move(choices), so_far, total, comm_);

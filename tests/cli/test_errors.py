@@ -11,7 +11,7 @@ from conftest import TINY_CONFIG, write_tiny_data
 FLIPPED = "runs/flip/step_00000020/rank_00000.safetensors: damaged: "
 NO_CHECKPOINT = "holds no checkpoint; train first: scatterlm train CONFIG"
 
-MEMORY = ("activations shrink with train.micro_batch_size (sequences per forward pass); gradients and optimiser state with parallel.zero 1 or 2 on "
+MEMORY = ("activations shrink with train.micro_batch_size (sequences per forward pass) and train.recompute; gradients and optimiser state with parallel.zero 1 or 2 on "
           "more ranks, and with bfloat16 as train.grad_dtype and optim.state_dtype; all of them with the sizes in model")
 
 # (arguments, the end of the message); {hash} stands for 16 hex digits. "train" alone means: train tiny.yaml.

@@ -47,10 +47,11 @@ inline Batch random_batch(int64_t sequences, int64_t length, int64_t vocab, uint
 }
 
 /// Mean cross-entropy + router losses of one step that is this batch; `losses` has its sums.
-inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm, RouterLosses& losses) {
+inline at::Tensor objective(nn::Model& model, const Batch& batch, Comm& comm, RouterLosses& losses,
+                            Recompute recompute = Recompute::kNone) {
   const auto tokens = static_cast<double>(batch.target_BS.numel());
   std::vector<nn::RouterChoice> choices;
-  nn::Context context{.router_choices = &choices};
+  nn::Context context{.router_choices = &choices, .recompute = recompute};
   const auto ce = model.cross_entropy_sum(batch, context) / tokens;
   losses.begin_step();
   const auto loss = losses.add(std::move(choices), tokens, tokens, comm);
