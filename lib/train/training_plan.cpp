@@ -29,7 +29,9 @@ at::ScalarType planned_dtype(const TrainConfig& config) {
   return config.dtype == TrainDtype::kFloat32 ? at::kFloat : at::kBFloat16;
 }
 
-int64_t largest_micro_batch(const Config& config, const BatchPlan& batch, const PlanRequest& request, double states) {
+int64_t largest_micro_batch(Config config, Recompute recompute, const BatchPlan& batch, const PlanRequest& request,
+                            double states) {
+  config.train.recompute = recompute;
   const int64_t sequences = batch.sequences / request.gpus;
   for (int64_t size = sequences; size > 0; size--) {
     if (sequences % size != 0) continue;
@@ -78,7 +80,10 @@ TrainingPlan plan_training(const Config& config, const PlanRequest& request) {
                     .activations = activations.layers,
                     .head = activations.head,
                     .micro_batch_size = batch.per_pass};
-  plan.largest_micro_batch_size = largest_micro_batch(config, batch, request, static_cast<double>(states.total()));
+  for (const auto recompute : {Recompute::kNone, Recompute::kNorms, Recompute::kLayer})
+    plan.largest_by_recompute.push_back(
+        largest_micro_batch(config, recompute, batch, request, static_cast<double>(states.total())));
+  plan.largest_micro_batch_size = plan.largest_by_recompute[static_cast<size_t>(config.train.recompute)];
   plan.link_bytes_per_step = link_bytes(config, batch, request.gpus);
   const auto step_tokens = static_cast<double>(config.train.global_batch_tokens);
   plan.tokens = request.tokens > 0 ? request.tokens : step_tokens * static_cast<double>(total_steps(config.train));
@@ -105,7 +110,7 @@ std::string plan_text(const TrainingPlan& plan, const Config& config, const Plan
   line("gradients, with buffers to exchange them", plan.gradients);
   line("optimiser state", plan.optimizer);
   line(fmt::format("activations of {} x {} tokens", plan.micro_batch_size, config.train.sequence_length), plan.activations);
-  line("output head", plan.head);
+  line("output head, or the backward pass of a layer", plan.head);
   line("all", plan.memory());
   if (plan.memory() > kUsable * request.gpu.memory_bytes)
     text += fmt::format("This does not fit: {:.0f} % of the GPU are {}. {}\n", 100 * kUsable,
@@ -113,6 +118,8 @@ std::string plan_text(const TrainingPlan& plan, const Config& config, const Plan
   text += plan.largest_micro_batch_size > 0
               ? fmt::format("largest train.micro_batch_size that fits: {}\n", plan.largest_micro_batch_size)
               : "not even train.micro_batch_size 1 fits\n";
+  const auto& largest = plan.largest_by_recompute;
+  text += fmt::format("  with train.recompute none: {}, norms: {}, layer: {}\n", largest[0], largest[1], largest[2]);
   if (request.gpus > 1) text += fmt::format("through the link of each GPU per step: {}\n", gib(plan.link_bytes_per_step));
   return text + fmt::format("{} tokens at {:.0f} % MFU of {:.0f} TFLOP/s ({}): {} tokens/s, {:.3g} s per step, {:.3g} hours\n",
                             count(plan.tokens), 100 * request.mfu, peak.flops / 1e12, peak.basis, count(plan.tokens_per_second),
@@ -137,6 +144,10 @@ nlohmann::ordered_json plan_json(const TrainingPlan& plan, const Config& config,
           {"memory", plan.memory()},
           {"micro_batch_size", plan.micro_batch_size},
           {"largest_micro_batch_size", plan.largest_micro_batch_size},
+          {"largest_micro_batch_size_by_recompute",
+           {{"none", plan.largest_by_recompute[0]},
+            {"norms", plan.largest_by_recompute[1]},
+            {"layer", plan.largest_by_recompute[2]}}},
           {"link_bytes_per_step", plan.link_bytes_per_step},
           {"tokens", plan.tokens},
           {"tokens_per_second", plan.tokens_per_second},

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "lib/config/config.h"
 
@@ -34,6 +35,8 @@ struct TrainingPlan {
   int64_t micro_batch_size = 0;                      ///< of the configuration, sequences
   /// The most sequences that divide those of a rank in a step and fit into kUsable of the GPU's memory; 0 if not even one does.
   int64_t largest_micro_batch_size = 0;
+  /// The same for each value of train.recompute, indexed by it.
+  std::vector<int64_t> largest_by_recompute;
   /// Bytes through the link of each rank in a step: gradients and weights, (n-1)/n of each for n ranks, as in
   /// docs/distributed.md.
   double link_bytes_per_step = 0;

@@ -71,6 +71,7 @@ TABLE = [
     ("train --set model.moe.top_k=2", "--set model.moe.top_k=2: unknown key 'model.moe.top_k', did you mean 'model.moe.num_experts_per_tok'?"),
     ("train --set parallel.tensor_parallel=2", "--set parallel.tensor_parallel=2: unknown key 'parallel.tensor_parallel'; not supported: every rank holds the whole model"),
     ("train --set train.dtype=fp16", "--set train.dtype=fp16: key 'train.dtype': got 'fp16', must be one of auto, float32, bfloat16"),
+    ("train --set train.recompute=full", "--set train.recompute=full: key 'train.recompute': got 'full', must be one of none, norms, layer"),
     ("train --set model.router.rounding=up", "--set model.router.rounding=up: key 'model.router.rounding': got 'up', must be one of none, nearest"),
     ("train --set model.layers=moa+dense --set model.router.rounding=nearest", "--set model.router.rounding=nearest: key 'model.router.rounding' has no effect: no moe layer in model.layers: moa+dense; remove it, or add --set model.router.rounding=null"),
     ("train --set train.micro_batch_size=3", "--set train.micro_batch_size=3: 'train.micro_batch_size: 3' must divide the 8 sequences of 'train.global_batch_tokens: 256'"),

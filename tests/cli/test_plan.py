@@ -16,13 +16,16 @@ def test_the_text_is_that_of_the_json(scatterlm, tmp_path):
                      "--mfu", 0.5, "--json", out, check=True).stdout
     plan = json.loads(out.read_text())
     for label, key in (("weights", "weights"), ("gradients, with buffers to exchange them", "gradients"), ("optimiser state", "optimizer"),
-                       ("activations of 32 x 1024 tokens", "activations"), ("output head", "head"), ("all", "memory")):
+                       ("activations of 32 x 1024 tokens", "activations"), ("output head, or the backward pass of a layer", "head"), ("all", "memory")):
         assert gib(text, label) == pytest.approx(plan[key], rel=0.006), label
     assert plan["memory"] == sum(plan[key] for key in ("weights", "gradients", "optimizer", "activations", "head"))
     assert plan["tokens"] == 1e10 and plan["gpus"] == 8 and plan["mfu"] == 0.5
     assert plan["tokens_per_second"] == pytest.approx(8 * 0.5 * plan["peak_flops"] / plan["flops_per_token"])
     assert plan["hours"] == pytest.approx(1e10 / plan["tokens_per_second"] / 3600)
     assert f"largest train.micro_batch_size that fits: {plan['largest_micro_batch_size']}\n" in text
+    largest = plan["largest_micro_batch_size_by_recompute"]
+    assert f"with train.recompute none: {largest['none']}, norms: {largest['norms']}, layer: {largest['layer']}\n" in text
+    assert largest["none"] == plan["largest_micro_batch_size"]
     assert "10B tokens at 50 % MFU of 312 TFLOP/s (data sheet)" in text
 
 

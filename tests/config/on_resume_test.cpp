@@ -75,9 +75,9 @@ TEST_CASE("what changes the training is warned of", "[config]") {
 }
 
 TEST_CASE("where a run is kept, what it reports and how ranks share it may change", "[config]") {
-  for (const char* key :
-       {"run.dir", "data.validation", "train.eval_interval", "train.eval_tokens", "train.eval_tasks", "train.max_minutes",
-        "train.max_nonfinite_steps", "parallel.zero", "parallel.timeout_s", "checkpoint.async", "log.interval"})
+  for (const char* key : {"run.dir", "data.validation", "train.eval_interval", "train.eval_tokens", "train.eval_tasks",
+                          "train.max_minutes", "train.max_nonfinite_steps", "train.recompute", "parallel.zero",
+                          "parallel.timeout_s", "checkpoint.async", "log.interval"})
     REQUIRE(on_resume(key) == OnResume::kAccept);
 }
 

@@ -2,7 +2,7 @@
 
 #include "tests/ops/reference.h"
 
-#include "tests/ops/check_op.h"
+#include "tests/ops/rms_norm_cases.h"
 
 namespace scatterlm {
 
@@ -57,6 +57,10 @@ TEST_CASE("add_rms_norm: on a CPU the bits of an addition and a norm", "[rms_nor
   for (size_t i = 0; i < 3; ++i) REQUIRE(at::equal(fused.grads[i], single.grads[i]));
 }
 
+TEST_CASE("add_rms_norm: a sum without a branch has the same bits", "[rms_norm]") {
+  test::require_sum_without_branch_has_the_same_bits(GENERATE(at::kFloat, at::kBFloat16), 24);
+}
+
 TEST_CASE("rms_norm: errors", "[rms_norm]") {
   REQUIRE_THROWS_WITH(ops::rms_norm(at::ones({2, 768}), at::ones({512}), 1e-5),
                       ContainsSubstring("[rms_norm] weight must be [D=768], got [512]"));
@@ -94,6 +98,11 @@ TEST_CASE("add_rms_norm: on a GPU", "[rms_norm][.gpu]") {
   test::require_low_precision(op, reference,
                               {test::randn({1025, width}, 1), test::randn({1025, width}, 2), test::randn({width}, 3)},
                               {.dtype = dtype, .device = at::kCUDA});
+}
+
+TEST_CASE("add_rms_norm: a sum without a branch has the same bits, on a GPU", "[rms_norm][.gpu]") {
+  const auto width = GENERATE(64, 2048, 7168);
+  test::require_sum_without_branch_has_the_same_bits(at::device(at::kCUDA).dtype(at::kBFloat16), width);
 }
 
 }  // namespace scatterlm

@@ -107,6 +107,7 @@ TEST_CASE("memory_estimate: words") {
   REQUIRE(text);
   REQUIRE_THAT(*text, ContainsSubstring(
                           "weights, gradients and optimiser state need 4096 TiB for the 4294967296 ranks of this machine"));
-  for (const char* key : {"train.micro_batch_size", "train.recompute", "parallel.zero", "train.grad_dtype", "optim.state_dtype", "sizes in model"})
+  for (const char* key : {"train.micro_batch_size", "train.recompute", "parallel.zero", "train.grad_dtype", "optim.state_dtype",
+                          "sizes in model"})
     REQUIRE_THAT(*text, ContainsSubstring(key));
 }

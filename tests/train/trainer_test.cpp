@@ -110,3 +110,34 @@ TEST_CASE("the gradient norm is clipped to clip_grad_norm") {
     sum += shard.state[0].values.to(at::kDouble).square().sum().item<double>();
   REQUIRE(std::abs(std::sqrt(sum) / (1 - run.config.optim.betas[0]) / limit - 1) < 1e-4);
 }
+
+TEST_CASE("recomputing activations changes no bit of several steps") {
+  const auto train = [](Recompute recompute, bool rounds) {
+    auto run = std::make_unique<TinyRun>([&](Config& config) {
+      config.model.router.balance = rounds ? Balance::kAux : Balance::kBias;
+      config.model.router.score = rounds ? RouterScore::kSoftmax : RouterScore::kSigmoid;
+      config.model.router.rounding = rounds ? Rounding::kNearest : Rounding::kNone;
+      config.model.router.z_loss_coef = 0.01;
+      config.model.moe.shared_intermediate_size = 8;
+      config.train.micro_batch_size = 4;  // two micro-batches
+      config.train.recompute = recompute;
+    });
+    for (int i = 0; i < 4; i++) run->trainer->step();
+    return run;
+  };
+  const bool rounds = GENERATE(false, true);
+  const auto kept = train(Recompute::kNone, rounds);
+  const auto expected = kept->trainer->report();
+  for (const auto recompute : {Recompute::kNorms, Recompute::kLayer}) {
+    CAPTURE(enum_name(recompute));
+    const auto run = train(recompute, rounds);
+    REQUIRE(all_equal(run->tensors(), kept->tensors()));
+    const auto report = run->trainer->report();
+    REQUIRE((report.loss == expected.loss && report.grad_norm == expected.grad_norm));
+    REQUIRE((report.aux_loss == expected.aux_loss && report.z_loss == expected.z_loss));
+    for (size_t i = 0; i < report.routers.size(); i++) {
+      REQUIRE(report.routers[i].loads == expected.routers[i].loads);
+      REQUIRE((report.routers[i].drop == expected.routers[i].drop && report.routers[i].fill == expected.routers[i].fill));
+    }
+  }
+}

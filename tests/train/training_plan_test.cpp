@@ -50,6 +50,27 @@ TEST_CASE("training_plan: activations, counted by hand") {
   REQUIRE(layers_of(config, 10) == 10 * (outside + moa + 2 * 4 + 4 * 3 + moe));
 }
 
+TEST_CASE("training_plan: recomputed activations, counted by hand") {
+  auto config = planned_tiny("gqa+dense, moa+moe, gqa+dense");
+  config.model.num_hidden_layers = 3;
+  const double state = 4 * 2, last = 3 * state + 4;  // a hidden state of a token; hidden state and gradient at the head
+  const double gqa = 2 * (8 + 6 + 4) + 4 * 2, dense = 2 * (10 + 5);  // as above
+  const double moa = 4 * (3 + 5 * 2) + 2 * (4 + 6 + 2 * 4) + 4 * 2, moe = 4 * (4 + 5 * 2) + 2 * (2 * 6) + 2 * 6;
+  const auto of = [&](Recompute recompute) {
+    config.train.recompute = recompute;
+    return estimate_activations(config, at::kBFloat16, 10);
+  };
+  const double sub_layers = 2 * (gqa + dense) + moa + moe;
+  REQUIRE(of(Recompute::kNone).layers == 10 * (last + 6 * (2 * state + 4) + sub_layers));
+  REQUIRE(of(Recompute::kNorms).layers == 10 * (last + 6 * (state + 4) + sub_layers));
+  REQUIRE(of(Recompute::kLayer).layers == 10 * (last + 3 * state));
+  const double head = 4 * 44 + 10 * 11 * (4 + 2), largest = std::max(moa, moe);
+  REQUIRE(of(Recompute::kNone).head == std::max(head, 10 * largest));
+  REQUIRE(of(Recompute::kNorms).head == std::max(head, 10 * (largest + state)));
+  REQUIRE(of(Recompute::kLayer).head == 10 * (moa + moe + 2 * (2 * state + 4) + largest));
+  REQUIRE(10 * (largest + state) > head);
+}
+
 TEST_CASE("training_plan: the output head, counted by hand") {
   auto config = planned_tiny("gqa+dense");
   const auto head = [&](int64_t tokens, at::ScalarType dtype) { return estimate_activations(config, dtype, tokens).head; };
@@ -111,6 +132,12 @@ TEST_CASE("training_plan: words and JSON say the same") {
                            "activations of 32 x 1024 tokens", "40 % MFU of 723 TFLOP/s (measured with a large GEMM)"})
     REQUIRE_THAT(text, ContainsSubstring(part));
   REQUIRE(text.find("does not fit") == text.npos);
+  const auto& largest_sizes = plan.largest_by_recompute;
+  REQUIRE((largest_sizes[0] < largest_sizes[2] && largest_sizes[0] <= largest_sizes[1]));
+  REQUIRE(plan_training(load_config("configs/dense_124m.yaml", {"train.recompute=layer"}), request).largest_micro_batch_size ==
+          largest_sizes[2]);
+  REQUIRE_THAT(text, ContainsSubstring(fmt::format("with train.recompute none: {}, norms: {}, layer: {}\n", largest_sizes[0],
+                                                   largest_sizes[1], largest_sizes[2])));
   const auto olmoe = load_config("configs/olmoe_1b_7b.yaml");
   const auto large = plan_text(plan_training(olmoe, {.gpu = request.gpu}), olmoe, {.gpu = request.gpu});
   REQUIRE_THAT(large, ContainsSubstring("This does not fit: 95 % of the GPU are 75.7 GiB."));

@@ -30,11 +30,12 @@ struct LossAndGrads {
 };
 
 /// Of a new bfloat16 model on a chip of this compute capability.
-LossAndGrads run(nn::Model& model, const Batch& batch, Comm& comm, int capability) {
+LossAndGrads run(nn::Model& model, const Batch& batch, Comm& comm, int capability, Recompute recompute = Recompute::kNone) {
   ops::assume_compute_capability(capability);
   initialise(model, 6);  // with which near ties of the routers fall the same way on the kernels and without
   randomise_biases(model);
-  const auto loss = objective(model, batch, comm);
+  RouterLosses losses(model);
+  const auto loss = objective(model, batch, comm, losses, recompute);
   torch::autograd::backward({loss}, {});
   LossAndGrads result{loss.item<double>(), {}};
   for (const auto& unit : model.units()) {
@@ -71,6 +72,27 @@ TEST_CASE("a bfloat16 model on the kernels: loss and gradients within twice the 
     INFO(name << ", relative error " << error_of(actual) << ", of plain LibTorch " << error_of(plain));
     REQUIRE(weight.grad().norm().item<double>() > 1e-6);
     REQUIRE(error_of(actual) <= 2 * error_of(plain) + 5 * ulp);  // five: the plain error of some is small by luck
+  }
+}
+
+TEST_CASE("a bfloat16 model on the kernels: recomputing changes no bit", "[model]") {
+  const auto comm = make_single_comm();
+  const int capability = GENERATE(80, 90);
+  auto c = config();
+  c.layers = "moa+moe, gqa+moe, gqa+dense";
+  c.num_hidden_layers = 3;
+  c.router.rounding = GENERATE(Rounding::kNone, Rounding::kNearest);
+  nn::Model model(c, at::kBFloat16);
+  allocate(model.units(), *comm);
+  const auto batch = random_batch(4, 40, 40);
+  const auto expected = run(model, batch, *comm, capability);
+  for (const auto recompute : {Recompute::kNorms, Recompute::kLayer}) {
+    const auto actual = run(model, batch, *comm, capability, recompute);
+    REQUIRE(actual.loss == expected.loss);
+    for (const auto& [name, grad] : expected.grads) {
+      CAPTURE(name, enum_name(recompute));
+      REQUIRE(actual.grads.at(name).equal(grad));
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include "tests/ops/reference.h"
 
-#include "tests/ops/check_op.h"
+#include "tests/ops/rms_norm_cases.h"
 
 namespace scatterlm {
 namespace {
@@ -44,6 +44,10 @@ TEST_CASE("add_rms_norm on kernels: values and gradients", "[rms_norm]") {
     return at::stack({2 * sum, reference::rms_norm(sum, x[2], kNormEps)});
   };
   test::require_low_precision(residual_op(), reference, residual_inputs(17, width), {.dtype = dtype});
+}
+
+TEST_CASE("add_rms_norm on kernels: a sum without a branch has the same bits", "[rms_norm]") {
+  test::require_sum_without_branch_has_the_same_bits(GENERATE(at::kFloat, at::kBFloat16), GENERATE(8, 264));
 }
 
 TEST_CASE("add_rms_norm on kernels: a result that nobody uses, and inputs that are views", "[rms_norm]") {
