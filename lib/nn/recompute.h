@@ -7,9 +7,10 @@
 namespace scatterlm::nn {
 
 /// `norms`: frees the memory of `normed.y`, which ops between it and `branch` have saved, and fills it again from the saved sum
-/// when the gradient of `branch` arrives, before any of those ops runs its backward pass. `branch` is what a sub-layer made of
-/// y. Nothing else may read y. Nothing happens if `branch` needs no gradient. Source: Korthikanti et al., arXiv 2205.05198
-/// (selective recomputation); Megatron-Core frees outputs of norms in this way.
+/// when the gradient of `branch` arrives, before any of those ops runs its backward pass: a router with losses, too, waits for
+/// the gradient of its gates. `branch` is what a sub-layer made of y; nothing else may read y. Nothing happens if `branch`
+/// needs no gradient. Source: Korthikanti et al., arXiv 2205.05198 (selective recomputation); Megatron-Core frees outputs of
+/// norms in this way.
 void free_until_backward(const ops::AddedAndNormed& normed, const at::Tensor& norm_weight, double eps,
                          const at::Tensor& branch);
 
