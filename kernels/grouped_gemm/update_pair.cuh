@@ -6,16 +6,25 @@
 namespace scatterlm::kernels {
 
 /// Elements `at`, even, and `at` + 1 of `gradient`.
+__device__ __forceinline__ float2 load_pair(const void* gradient, DataType type, int64_t at) {
+  if (type == DataType::kFloat32) return static_cast<const float2*>(gradient)[at / 2];
+  const uint32_t packed = static_cast<const uint32_t*>(gradient)[at / 2];
+  return {low_bf16(packed), high_bf16(packed)};
+}
+__device__ __forceinline__ void store_pair(void* gradient, DataType type, int64_t at, float x, float y) {
+  if (type == DataType::kFloat32)
+    static_cast<float2*>(gradient)[at / 2] = {x, y};
+  else
+    static_cast<uint32_t*>(gradient)[at / 2] = pack_bf16(x, y);
+}
 __device__ __forceinline__ void update_pair(void* gradient, DataType type, GradientUpdate update, int64_t at, float x,
                                             float y) {
-  const bool add = update == GradientUpdate::kAdd;
-  if (type == DataType::kFloat32) {
-    auto* to = static_cast<float2*>(gradient) + at / 2;
-    *to = add ? float2{to->x + x, to->y + y} : float2{x, y};
-  } else {
-    auto* to = static_cast<uint32_t*>(gradient) + at / 2;
-    *to = add ? pack_bf16(low_bf16(*to) + x, high_bf16(*to) + y) : pack_bf16(x, y);
+  if (update == GradientUpdate::kAdd) {
+    const float2 before = load_pair(gradient, type, at);
+    x += before.x;
+    y += before.y;
   }
+  store_pair(gradient, type, at, x, y);
 }
 
 }  // namespace scatterlm::kernels

@@ -21,9 +21,7 @@ WgradOperand operand(const void* data, const int32_t* rows_R, int64_t width, int
 
 int64_t tiles(const WgradArgs& args) { return ceil_div(args.m, kTileRows) * ceil_div(args.n, kTileColumns); }
 
-int64_t most_slots(const WgradArgs& args) {
-  return most_wgrad_slots(args.experts.num_rows, args.experts.num_experts, tiles(args), args.num_sms);
-}
+int64_t most_slots(const WgradArgs& args) { return most_wgrad_slots(args.experts.num_rows, tiles(args), args.num_sms); }
 
 template <class LoadA, class LoadB>
 void run(const WgradArgs& args, cudaStream_t stream) {

@@ -188,7 +188,7 @@ struct DeviceExperts {
 struct OneLane {
   static constexpr int kLanes = 1;
   static int lane() { return 0; }
-  static int sum(int x) { return x; }
+  static int min(int x) { return x; }
   static int max(int x) { return x; }
   static LaneSums scan(int x) { return {0, x}; }
   static void sync() {}

@@ -31,12 +31,12 @@ struct Problem {
   std::vector<int32_t> a_rows = gather_a ? rows : std::vector<int32_t>(), b_rows = gather_b ? rows : std::vector<int32_t>();
 };
 
-/// How many experts the kernel for Hopper divides.
-int divided(const Problem& p) {
+/// Pieces of the experts that the kernel for Hopper divides.
+int num_pieces(const Problem& p) {
   WgradSplit split{};
   const int tiles = ceil_div(p.m, 128) * ceil_div(p.n, 256);
   WgradPlanner<OneLane>(p.experts.offsets.data(), p.experts.num_experts(), tiles, p.num_sms, split).plan();
-  return split.num_experts;
+  return split.num_pieces;
 }
 
 template <class T>
@@ -117,7 +117,7 @@ TEST_CASE("grouped_gemm_wgrad: rows of long experts divided among blocks", KERNE
   const bool gather = GENERATE(false, true);
   INFO("m " << m << ", n " << n << ", gathered " << gather);
   const Problem p{experts, m, n, gather, gather, /*num_sms=*/m > 128 ? 24 : 6};
-  REQUIRE(divided(p) == 2);
+  REQUIRE(num_pieces(p) == 2);
   const auto product = oracle::wgrad(experts, p.a, p.a_rows, p.b, p.b_rows, m, n);
   const auto fp32 = run(p, GradientUpdate::kStore, poisoned<float>(product.size()), kHopper);
   REQUIRE(relative_error(fp32, product) < 1e-5);
@@ -139,7 +139,7 @@ TEST_CASE("grouped_gemm_wgrad: early routing at full size", KERNEL_TAGS) {
   one[17] = 66000;  // more than 1000 blocks of rows
   const auto counts = GENERATE_COPY(skewed, one);
   const Problem p{Experts(counts), 256, 256, true, false, /*num_sms=*/132};
-  REQUIRE(divided(p) > 0);
+  REQUIRE(num_pieces(p) > 0);
   const auto expected = oracle::wgrad(p.experts, p.a, p.a_rows, p.b, p.b_rows, p.m, p.n);
   const auto first = run(p, GradientUpdate::kStore, poisoned<float>(expected.size()), kHopper);
   REQUIRE(relative_error(first, expected) < 1e-5);
