@@ -233,16 +233,19 @@ void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outp
   check(args);
   const int64_t blocks = blocks_of(args), num_experts = args.num_experts;
   auto* workspace = static_cast<float*>(outputs.workspace);
-  const FwdParams params{.args = args,
-                         .out = outputs,
-                         .partials = {.prob_sum = workspace,
-                                      .counts = reinterpret_cast<int32_t*>(workspace + blocks * num_experts),
-                                      .lse_sq = workspace + 2 * blocks * num_experts},
-                         .blocks = static_cast<int>(blocks)};
+  FwdParams params{.args = args,
+                   .out = outputs,
+                   .partials = {.prob_sum = workspace,
+                                .counts = reinterpret_cast<int32_t*>(workspace + blocks * num_experts),
+                                .lse_sq = workspace + 2 * blocks * num_experts},
+                   .blocks = static_cast<int>(blocks)};
+  // The sums of a single block are those of all: a step of decoding has few tokens, and its time is that of launches.
+  if (blocks == 1) params.partials = {outputs.prob_sum_E, outputs.counts_E, outputs.lse_sq_sum};
   const auto shared_bytes = static_cast<uint32_t>(((1 + kWarps) * num_experts + kWarps) * 4);
   with_experts_per_lane(num_experts, [&](auto per_lane) {
     launch("router_scores", fwd_kernel<decltype(per_lane)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
   });
+  if (blocks == 1) return;
   launch("router_scores", sum_kernel, (num_experts + kWarps) / kWarps, kWarps * 32, 0, params, stream);
 }
 

@@ -32,7 +32,7 @@ struct RouterScoresFwd {
 };
 int64_t router_scores_workspace_bytes(const RouterScoresArgs& args);
 
-/// Two launches: tokens, then sums of the blocks in their order. The same bits on every run and GPU.
+/// Two launches: tokens, then sums of the blocks in their order; one for up to 8 tokens. The same bits on every run and GPU.
 void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outputs, cudaStream_t stream);
 
 struct RouterScoresBwd {

@@ -5,11 +5,11 @@
 
 #include "lib/bench/accuracy.h"
 #include "lib/bench/dense.h"
-#include "lib/bench/graph.h"
 #include "lib/bench/kernels_alone.h"
 #include "lib/bench/layers.h"
 #include "lib/bench/plain.h"
 #include "lib/io/safetensors.h"
+#include "lib/ops/graph.h"
 #include "lib/ops/moe_mlp.h"
 #include "lib/util/error.h"
 
@@ -173,9 +173,9 @@ Measured measure_inference(const MoeInputs& in, const Conditions& conditions) {
     return Pass{other, "fwd", run, weights.forward, weights.forward_bound_ms};
   };
   const std::function<void()> ours = [&] { forward(in); };
-  const auto text =
-      time_passes({pass("", ours), pass("graph", captured(ours, machine.device)), pass("aten", [&] { plain_forward(in); })},
-                  conditions, row);
+  const auto text = time_passes(
+      {pass("", ours), pass("graph", ops::captured(ours, machine.device)), pass("aten", [&] { plain_forward(in); })},
+      conditions, row);
   return {.rows = ordered_json::array({row}), .text = text + resources};
 }
 

@@ -2,22 +2,15 @@
 
 #include <ATen/ATen.h>
 
+#include "lib/ops/attention.h"
 #include "lib/ops/rms_norm.h"
+#include "lib/util/error.h"
 
 namespace scatterlm::nn {
 namespace {
 
-/// Writes `added` [B, S, Hkv, P] behind the `length` positions that `held` has, which grows by doubling. Returns all positions.
-at::Tensor append(at::Tensor& held, const at::Tensor& added, int64_t length) {
-  const int64_t needed = length + added.size(1);
-  if (!held.defined() || held.size(1) < needed) {
-    auto grown = at::empty({added.size(0), 2 * needed, added.size(2), added.size(3)}, added.options());
-    if (held.defined()) grown.narrow(1, 0, length).copy_(held.narrow(1, 0, length));
-    held = grown;
-  }
-  held.narrow(1, length, added.size(1)).copy_(added);
-  return held.narrow(1, 0, needed);
-}
+/// Whether this pass is one over a position behind others, or over the first one, and not over a prompt.
+bool is_step(const Context& context, int64_t length) { return context.cache && length == 1; }
 
 }  // namespace
 
@@ -39,12 +32,26 @@ at::Tensor QkNormLayer::apply(const at::Tensor& x, const at::Tensor& weight) con
   return ops::rms_norm(x.unflatten(-1, {-1, head_dim}), weight, eps).flatten(-2);
 }
 
-int64_t first_position(const Context& context) { return context.cache ? context.cache->length : 0; }
+std::pair<at::Tensor, at::Tensor> rope_angles(RopeTable& table, Context& context, int64_t length) {
+  if (!is_step(context, length)) return table.at(0, length);
+  auto& angles = context.step_angles[&table];
+  if (!angles.first.defined()) {
+    const auto [cos, sin] = context.cache->angles(table);
+    const auto& position = context.cache->position();
+    angles = {cos.index_select(0, position), sin.index_select(0, position)};
+  }
+  return angles;
+}
 
-std::pair<at::Tensor, at::Tensor> with_cache(const Context& context, const at::Tensor& k, const at::Tensor& v) {
-  if (!context.cache) return {k, v};
-  auto& layer = context.cache->layers[context.layer];
-  return {append(layer.k, k, context.cache->length), append(layer.v, v, context.cache->length)};
+at::Tensor attend(const Context& context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window) {
+  if (!context.cache) return ops::attention(q, k, v, context.documents, window);
+  auto& layer = context.cache->layer(context.layer, k);
+  const int64_t length = k.size(1);
+  if (is_step(context, length)) return ops::decode_attention(q, k, v, layer, context.cache->position(), window);
+  if (context.cache->length() > 0) fail("[attend] a prompt of {} positions must come first", length);
+  layer.k.narrow(1, 0, length).copy_(k);
+  layer.v.narrow(1, 0, length).copy_(v);
+  return ops::attention(q, k, v, {}, window);
 }
 
 }  // namespace scatterlm::nn

@@ -26,10 +26,11 @@ struct QkNormLayer {
   at::Tensor apply(const at::Tensor& x, const at::Tensor& weight) const;
 };
 
-/// Index of the first position of this pass: 0, or what the cache holds.
-int64_t first_position(const Context& context);
+/// cos, sin [S, P/2] for the S = `length` positions of this pass.
+std::pair<at::Tensor, at::Tensor> rope_angles(RopeTable& table, Context& context, int64_t length);
 
-/// k and v [B, S, Hkv, P] of this pass behind those that the cache holds for the layer; without a cache, k and v themselves.
-std::pair<at::Tensor, at::Tensor> with_cache(const Context& context, const at::Tensor& k, const at::Tensor& v);
+/// Attention of q [B, S, H, P] to the keys and values [B, S, Hkv, P] of this pass, and to those that a cache holds for the
+/// layer, to which it adds them. Window: see ops::attention.
+at::Tensor attend(const Context& context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t window = 0);
 
 }  // namespace scatterlm::nn

@@ -2,22 +2,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lib/config/enums.h"
+#include "lib/nn/kv_cache.h"
 #include "lib/ops/documents.h"
 
 namespace scatterlm::nn {
-
-/// Keys and values of earlier positions, one entry per layer.
-struct KvCache {
-  struct Layer {
-    at::Tensor k, v;  ///< [B, positions reserved, Hkv, P]
-  };
-  std::vector<Layer> layers;
-  int64_t length = 0;  ///< positions held
-};
 
 /// What one router chose in a forward pass, for losses and statistics (lib/train/router_losses.h).
 struct RouterChoice {
@@ -29,7 +23,9 @@ struct Context {
   int64_t layer = 0;                        ///< index of the layer that runs
   std::optional<at::Tensor> document_BS;    ///< attention stays inside a document: lib/data/batch.h
   std::optional<ops::Documents> documents;  ///< the same for the kernels of every layer; Model::forward makes it
-  KvCache* cache = nullptr;                 ///< generation
+  KvCache* cache = nullptr;                 ///< generation; has room for the positions of this pass
+  /// In a step of generation: cos, sin [1, P/2] of its position, which the first layer of each table reads.
+  std::map<const RopeTable*, std::pair<at::Tensor, at::Tensor>> step_angles;
   /// Training: each router appends its choice, in layer order, and rounds its routing if configured so. Without it the pass
   /// is one of evaluation or generation: plain top-k, and nothing is kept.
   std::vector<RouterChoice>* router_choices = nullptr;

@@ -8,7 +8,6 @@
 
 #include "lib/nn/attention_parts.h"
 #include "lib/nn/layer_kinds.h"
-#include "lib/ops/attention.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/qk_norm_rope.h"
 
@@ -41,12 +40,11 @@ class GqaAttention final : public SubLayer {
   }
 
   at::Tensor forward(const at::Tensor& x_BSD, Context& context) override {
-    const auto [cos, sin] = rope_->at(first_position(context), x_BSD.size(1));
+    const auto [cos, sin] = rope_angles(*rope_, context, x_BSD.size(1));
     auto [q, k, v] = ops::qk_norm_rope(ops::linear(x_BSD, qkv_weight_, qkv_bias_), qk_norm_rope(), cos, sin);
     // ops::attention divides the scores by sqrt(P).
     if (config_.multiplier) q = q * (*config_.multiplier * std::sqrt(static_cast<double>(config_.head_dim)));
-    const auto [keys, values] = with_cache(context, k, v);
-    return ops::linear(ops::attention(q, keys, values, context.documents, window_).flatten(2), o_weight_, o_bias_);
+    return ops::linear(attend(context, q, k, v, window_).flatten(2), o_weight_, o_bias_);
   }
 
  private:

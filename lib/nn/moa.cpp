@@ -6,7 +6,6 @@
 
 #include "lib/nn/attention_parts.h"
 #include "lib/nn/layer_kinds.h"
-#include "lib/ops/attention.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/parallel_linear.h"
 
@@ -55,12 +54,11 @@ class MoaAttention final : public SubLayer {
       q = qk_norm_->query(q);
       k = qk_norm_->key(k);
     }
-    const auto [cos, sin] = rope_->at(first_position(context), length);
+    const auto [cos, sin] = rope_angles(*rope_, context, length);
     // The rotation puts the K query heads of one key-value head together, as grouped-query attention wants them.
     q = ops::rope(q.view({batch, length, top_k, heads, width}).transpose(2, 3), cos, sin).flatten(2, 3);
     k = ops::rope(k.unflatten(-1, {heads, width}), cos, sin);
-    const auto [keys, values] = with_cache(context, k, kv[1].unflatten(-1, {heads, width}));
-    const auto mixed = ops::attention(q, keys, values, context.documents)
+    const auto mixed = attend(context, q, k, kv[1].unflatten(-1, {heads, width}))
                            .view({batch, length, heads, top_k, width})
                            .transpose(2, 3)
                            .reshape({batch * length * top_k, heads * width});

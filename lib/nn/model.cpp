@@ -75,7 +75,6 @@ at::Tensor Model::forward(const at::Tensor& tokens_BS, Context& context) {
     stream = {};  // nothing reads it any more
     stream = layer.forward(normed, context);
   }
-  if (context.cache) context.cache->length += tokens_BS.size(1);
   units_.back()->wait_params();
   // The head is linear: what divides the logits may divide its input, which is smaller.
   const auto normed = ops::add_rms_norm(stream.x, stream.branch, norm_weight_, config_.rms_norm_eps);

@@ -16,7 +16,7 @@ class Model {
   Model(const ModelConfig& config, at::TensorOptions options, Decay embedding_decay = Decay::kNo);
 
   /// tokens [B, S] int64 -> input of the output head [B, S, D]: last hidden states after the final norm, divided by
-  /// logits_scaling.
+  /// logits_scaling. Positions that go into a cache are held once its advance() is called.
   at::Tensor forward(const at::Tensor& tokens_BS, Context& context);
   /// Sum over tokens of the cross-entropy, fp32 scalar; its mean over tokens is the loss in nats per token.
   at::Tensor cross_entropy_sum(const Batch& batch, Context& context);

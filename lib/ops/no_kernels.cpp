@@ -4,8 +4,10 @@
 #include "lib/ops/activation.h"
 #include "lib/ops/adamw.h"
 #include "lib/ops/cross_entropy.h"
+#include "lib/ops/decode_attention.h"
 #include "lib/ops/device.h"
 #include "lib/ops/gather_sum.h"
+#include "lib/ops/graph.h"
 #include "lib/ops/moe_mlp.h"
 #include "lib/ops/normal.h"
 #include "lib/ops/parallel_linear.h"
@@ -26,6 +28,7 @@ using std::optional;
 int kernels_cuda_version() { return 0; }
 bool has_kernels(const Tensor&) { return false; }
 void assume_compute_capability(int) {}
+std::function<void()> captured(const std::function<void()>& run, c10::Device) { return run; }
 
 namespace cuda {
 
@@ -33,6 +36,9 @@ optional<Tensor> activation_fwd(const Tensor&, Activation) { return {}; }
 optional<Tensor> activation_bwd(const Tensor&, const Tensor&, Activation) { return {}; }
 bool adamw(const AdamWTensors&, const AdamWStep&) { return false; }
 optional<Tensor> softmax_rows(const Tensor&, const Tensor&, const Tensor&, optional<at::ScalarType>) { return {}; }
+optional<Tensor> decode_attention(const Tensor&, const Tensor&, const Tensor&, KvCacheLayer&, const Tensor&, int64_t) {
+  return {};
+}
 optional<Tensor> gather_sum(const Tensor&, const Tensor&, const TokenSlots&, const optional<Tensor>&) { return {}; }
 optional<Tensor> moe_mlp(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Routing&, Activation,
                          const MoeMlpBias&) {

@@ -85,7 +85,9 @@ int64_t sample_token(const at::Tensor& logits_V, const SamplingOptions& options,
 void generate(nn::Model& model, const std::vector<int64_t>& prompt, int64_t max_tokens, const SamplingOptions& options,
               const std::function<bool(int64_t)>& emit) {
   std::mt19937_64 random(static_cast<uint64_t>(options.seed));
-  Decoder decoder(model);
+  constexpr int64_t kReserved = 4096;  // a text may end long before max_tokens
+  const auto prompt_length = static_cast<int64_t>(prompt.size());
+  Decoder decoder(model, prompt_length + std::min(max_tokens, kReserved));
   auto tokens = at::tensor(prompt, at::kLong).to(model.device()).view({1, -1});
   for (int64_t made = 0; made < max_tokens; made++) {
     const auto logits = decoder.next(tokens).squeeze(0).cpu();

@@ -265,24 +265,75 @@ TEST_CASE("projections into the residual stream start smaller by sqrt(2 * layers
 TEST_CASE("cached generation sees what a full pass sees") {
   const auto comm = make_single_comm();
   at::NoGradGuard no_grad;
-  auto config = tiny_config();
-  config.layers = GENERATE("moa+moe, gqa+dense", "swa+moe, swa+dense");
-  config.attention.window = 3;
+  auto configs = variants();
+  configs.push_back(tiny_config());
+  configs.back().layers = "swa+moe, swa+dense";
+  configs.back().attention.window = 3;
+  const auto config = GENERATE_COPY(from_range(configs));
+  const int64_t prompt = GENERATE(1, 4);
+  INFO(config.layers);
   nn::Model model(config, kDouble);
   allocate(model.units(), *comm);
   initialise(model, 9);
-  const auto tokens = random_batch(1, 9, 11).input_BS;
+  randomise_biases(model);
+  const auto tokens = random_batch(2, 9, 11).input_BS;
   nn::Context whole;
   const auto expected = model.forward(tokens, whole);
-  nn::KvCache cache{.layers = std::vector<nn::KvCache::Layer>(2)};
-  for (int64_t done = 0; done < 9;) {
-    const int64_t count = done == 0 ? 4 : 1;  // the prompt at once, then token by token
-    nn::Context context{.cache = &cache};
-    const auto hidden = model.forward(tokens.narrow(1, done, count), context);
-    REQUIRE((hidden - expected.narrow(1, done, count)).abs().max().item<double>() < 1e-12);
-    done += count;
+  nn::KvCache cache(2, at::kCPU);
+  for (int text = 0; text < 2; text++) {  // the second over what is left of the first
+    cache.clear();
+    cache.reserve(9);
+    for (int64_t done = 0; done < 9;) {
+      const int64_t count = done == 0 ? prompt : 1;  // the prompt at once, then token by token
+      nn::Context context{.cache = &cache};
+      const auto hidden = model.forward(tokens.narrow(1, done, count), context);
+      REQUIRE((hidden - expected.narrow(1, done, count)).abs().max().item<double>() < 1e-12);
+      cache.advance(count);
+      done += count;
+    }
+    REQUIRE(cache.length() == 9);
   }
-  REQUIRE(cache.length == 9);
+}
+
+TEST_CASE("a cache grows in steps of 256 positions, at least to twice as many, and keeps what it holds") {
+  const auto comm = make_single_comm();
+  at::NoGradGuard no_grad;
+  nn::Model model(tiny_config(), kDouble);
+  allocate(model.units(), *comm);
+  initialise(model, 9);
+  nn::KvCache cache(2, at::kCPU);
+  REQUIRE(cache.reserve(10));
+  REQUIRE_FALSE(cache.reserve(256));
+  const auto tokens = random_batch(1, 258, 11).input_BS;
+  nn::Context context{.cache = &cache};
+  model.forward(tokens.narrow(1, 0, 256), context);
+  cache.advance(256);
+  REQUIRE(cache.reserve(257));
+  REQUIRE_FALSE(cache.reserve(512));
+  nn::Context whole;
+  const auto expected = model.forward(tokens, whole);
+  for (int64_t done = 256; done < 258; done++) {
+    nn::Context step{.cache = &cache};
+    const auto hidden = model.forward(tokens.narrow(1, done, 1), step);
+    REQUIRE((hidden - expected.narrow(1, done, 1)).abs().max().item<double>() < 1e-12);
+    cache.advance(1);
+  }
+  REQUIRE(cache.reserve(2000));
+  REQUIRE_FALSE(cache.reserve(2048));
+}
+
+TEST_CASE("a prompt behind other positions is refused") {
+  const auto comm = make_single_comm();
+  at::NoGradGuard no_grad;
+  nn::Model model(tiny_config(), kDouble);
+  allocate(model.units(), *comm);
+  initialise(model, 9);
+  nn::KvCache cache(2, at::kCPU);
+  cache.reserve(4);
+  cache.advance(1);
+  nn::Context context{.cache = &cache};
+  REQUIRE_THROWS_WITH(model.forward(random_batch(1, 2, 11).input_BS, context),
+                      "[attend] a prompt of 2 positions must come first");
 }
 
 TEST_CASE("documents do not see each other") {

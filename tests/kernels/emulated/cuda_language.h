@@ -47,6 +47,7 @@ inline emulated::Index& blockDim = emulated::block_dim;
 inline emulated::Index& gridDim = emulated::grid_dim;
 
 inline void __syncthreads() { emulated::named_barrier_sync(0, static_cast<int>(blockDim.x)); }
+inline void __threadfence() {}
 inline void __syncwarp() { emulated::warp_exchange(0); }
 
 template <class T>

@@ -96,4 +96,29 @@ TEST_CASE("a bfloat16 model on the kernels: recomputing changes no bit", "[model
   }
 }
 
+TEST_CASE("cached generation on the kernels sees what a full pass sees", "[model]") {
+  const at::NoGradGuard no_grad;
+  ops::assume_compute_capability(90);
+  auto c = config();
+  c.layers = GENERATE("moa+moe, gqa+moe", "swa+dense, gqa+moe");
+  c.attention.window = 3;
+  nn::Model model(c, at::kFloat);
+  allocate(model.units(), *make_single_comm());
+  initialise(model, 6);
+  randomise_biases(model);
+  const auto tokens = random_batch(2, 9, 40).input_BS;
+  nn::Context whole;
+  const auto expected = model.forward(tokens, whole);
+  nn::KvCache cache(2, at::kCPU);
+  cache.reserve(9);
+  for (int64_t done = 0; done < 9;) {
+    const int64_t count = done == 0 ? 4 : 1;
+    nn::Context context{.cache = &cache};
+    const auto hidden = model.forward(tokens.narrow(1, done, count), context);
+    REQUIRE((hidden - expected.narrow(1, done, count)).abs().max().item<double>() < 1e-5);
+    cache.advance(count);
+    done += count;
+  }
+}
+
 }  // namespace scatterlm::test

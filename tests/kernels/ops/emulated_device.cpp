@@ -1,7 +1,9 @@
-// In place of lib/ops/device_cuda.cpp: CPU tensors are on a GPU of three multiprocessors, Hopper unless said otherwise.
+// In place of lib/ops/device_cuda.cpp and graph_cuda.cpp: CPU tensors are on a GPU of three multiprocessors, Hopper unless said
+// otherwise, which records no graphs.
 #include "lib/ops/device.h"
 
 #include "kernels/grouped_gemm.h"
+#include "lib/ops/graph.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -16,5 +18,6 @@ int compute_capability(const at::Tensor&) { return assumed_capability ? assumed_
 void assume_compute_capability(int capability) { assumed_capability = capability; }
 CUstream_st* current_stream(const at::Tensor&) { return nullptr; }
 int num_sms(const at::Tensor&) { return 3; }
+std::function<void()> captured(const std::function<void()>& run, c10::Device) { return run; }
 
 }  // namespace scatterlm::ops
