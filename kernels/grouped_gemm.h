@@ -9,7 +9,8 @@
 // are; the host launches one block per multiprocessor and each walks the tiles (grouped_gemm/tile_scheduler.h).
 //
 // At most 32 rows, as when a model generates, need none of this but the weights of their experts, read once at full speed: both
-// forward functions then take a kernel of their own on every GPU (grouped_gemm/small_m.cu).
+// forward functions then take a kernel of their own on every GPU (grouped_gemm/small_m.cu). It also serves dense products: one
+// expert that has all rows.
 //
 // A bias is the business of the weight's policy (WeightAsStored::add_bias), which adds it to the fp32 sums before the epilogue
 // rounds them. A scale of rows is none of the products': gates of a sum of rows are applied beside memory traffic that is there
@@ -42,7 +43,7 @@ constexpr int kHopper = 90;
 
 /// Where the rows of each expert are; made by make_routing (kernels/routing.h), on the device.
 struct ExpertRows {
-  const int32_t* offsets_E1;  ///< [E+1] first row of each expert, then R
+  const int32_t* offsets_E1;  ///< [E+1] first row of each expert, then R; nullptr: one expert has all, at most kSmallM
   int32_t* tiles_E3;  ///< [E+1] exclusive sums of ceil(rows of e / 128); [2] counters of the tiles begun, see tile_scheduler.h
   int64_t num_experts;  ///< E
   int64_t num_rows;     ///< R

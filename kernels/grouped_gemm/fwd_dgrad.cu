@@ -43,6 +43,9 @@ void grouped_gemm_fwd(const GroupedGemmFwdArgs& args, cudaStream_t stream) {
   check_operand(kOp, "bias", args.bias, product.n);
   if (product.experts.num_rows == 0) return;
   if (args.small_m_kernel && small_m::takes(product.experts.num_rows)) return small_m::fwd(args, stream);
+  if (!product.experts.offsets_E1)
+    throw KernelError("[grouped_gemm_fwd] without offsets there may be " + std::to_string(kSmallM) + " rows, got " +
+                      std::to_string(product.experts.num_rows));
   if (product.compute_capability != kHopper) return portable::fwd(args, stream);
   run<WeightAsStored<1>>(kOp, args, weight_as_stored(kOp, product, 1, args.bias), stream);
 }

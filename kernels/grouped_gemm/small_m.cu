@@ -82,6 +82,7 @@ struct Found {
 
 /// The expert whose first row is m. All lanes call; 128 experts take one trip to memory.
 __device__ Found expert_from_row(const ExpertRows& experts, int m) {
+  if (!experts.offsets_E1) return {0, m == 0 ? static_cast<int>(experts.num_rows) : 0};
   constexpr int kAtOnce = 4;
   const int num_experts = static_cast<int>(experts.num_experts);
   unsigned expert = 0, rows = 0;  // of one lane at most
@@ -222,7 +223,8 @@ void run_groups(const char* op, const GroupedProduct& product, const void* bias,
                 cudaStream_t stream) {
   constexpr int kRows = kRunRows * kRuns, kColumns = kRows / Epilogue::kHalves;
   const Params<Epilogue> params{product, bias, static_cast<unsigned>(ceil_div(product.n, kColumns)), epilogue};
-  launch(op, product_kernel<kGroups, Epilogue>, params.column_blocks * product.experts.num_rows, kThreads,
+  const int64_t first_rows = product.experts.offsets_E1 ? product.experts.num_rows : 1;  // that an expert's may begin at
+  launch(op, product_kernel<kGroups, Epilogue>, params.column_blocks * first_rows, kThreads,
          kWarps * kGroups * kGroupRows * kRows * sizeof(float), params, stream);
 }
 

@@ -16,6 +16,10 @@ namespace {
 /// starts from the sum so far is rounded otherwise.
 bool adds_in_place(const at::Tensor& x) { return has_kernels(x) && x.scalar_type() == at::kBFloat16; }
 
+bool wants_gradient(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad() || (bias && bias->requires_grad()));
+}
+
 /// With a bias the product is that of at::linear, as it is on any GPU.
 class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
@@ -63,10 +67,13 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::opti
   if (bias && (bias->dim() != 1 || bias->size(0) != weight.size(0)))
     fail("[linear] bias must be [N_out={}], got {}", weight.size(0), shape_of(*bias));
   const bool in_place = adds_in_place(x) && at::GradMode::is_enabled() && weight.requires_grad();
-  if (!x.is_cpu() && !in_place) return at::linear(x, weight, bias);
   auto shape = x.sizes().vec();
   shape.back() = weight.size(0);
   const auto rows = x.reshape({-1, x.size(-1)}).contiguous();
+  if (!wants_gradient(x, weight, bias)) {
+    if (const auto y = cuda::linear(rows, weight, bias)) return y->view(shape);
+  }
+  if (!x.is_cpu() && !in_place) return at::linear(x, weight, bias);
   if (in_place) return LinearFunction::apply(rows, weight.contiguous(), bias).view(shape);
   const auto y = LinearFunction::apply(rows, weight.contiguous(), std::nullopt).view(shape);
   return bias ? y + *bias : y;

@@ -8,6 +8,7 @@
 #include "lib/ops/device.h"
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/graph.h"
+#include "lib/ops/linear.h"
 #include "lib/ops/moe_mlp.h"
 #include "lib/ops/normal.h"
 #include "lib/ops/parallel_linear.h"
@@ -40,6 +41,7 @@ optional<Tensor> decode_attention(const Tensor&, const Tensor&, const Tensor&, K
   return {};
 }
 optional<Tensor> gather_sum(const Tensor&, const Tensor&, const TokenSlots&, const optional<Tensor>&) { return {}; }
+optional<Tensor> linear(const Tensor&, const Tensor&, const optional<Tensor>&) { return {}; }
 optional<Tensor> moe_mlp(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Routing&, Activation,
                          const MoeMlpBias&) {
   return {};

@@ -76,6 +76,22 @@ TEST_CASE("small_m: a bias of each expert", KERNEL_TAGS) {
   REQUIRE(rounding_errors(run(experts, w, in, {}, 0, bias), expected) < 1.2);
 }
 
+TEST_CASE("small_m: without offsets one expert has all rows", KERNEL_TAGS) {
+  const auto w = GENERATE(from_range(widths()));
+  const int rows = GENERATE(1, 8, 9, 32);
+  const Experts experts({rows});
+  const Inputs in(experts, w, false);
+  const auto bias = randn(size_t(w.n), 4);
+  const Buffer<Bf16> a(in.a), b(in.b), bias_N(bias), c(size_t(rows) * w.n);
+  GroupedGemmFwdArgs args{.product = {{nullptr, nullptr, 1, rows}, a.data(), nullptr, b.data(), w.n, w.k, 3, kHopper},
+                          .c = c.data(),
+                          .bias = bias_N.data()};
+  grouped_gemm_fwd(args, nullptr);
+  REQUIRE(c.host() == run(experts, w, in, {}, 0, bias));
+  args.product.experts.num_rows = 33;
+  REQUIRE_THROWS_WITH(grouped_gemm_fwd(args, nullptr), "[grouped_gemm_fwd] without offsets there may be 32 rows, got 33");
+}
+
 TEST_CASE("small_m: rows stored where a list says", KERNEL_TAGS) {
   const auto experts = GENERATE(from_range(small_m_tables()));
   const bool gathered = GENERATE(false, true);

@@ -2,6 +2,7 @@
 #include "lib/ops/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tests/catch.h"
 #include "tests/ops/linear_cases.h"
@@ -23,6 +24,22 @@ TEST_CASE("linear on kernels: a weight without a gradient gets one of its own dt
   ops::linear(x, frozen).sum().backward();
   REQUIRE_FALSE(frozen.grad().defined());
   REQUIRE((x.grad() - frozen.sum(0)).abs().max().item<double>() < 0.05);
+}
+
+TEST_CASE("linear on kernels: few rows without a gradient", "[linear]") {
+  const int64_t rows = GENERATE(0, 1, 8, 9, 32, 33), outputs = GENERATE(24, 20), inputs = GENERATE(40, 36);  // some without
+  const at::NoGradGuard no_grad;
+  at::manual_seed(3);
+  const auto x = at::randn({rows, 1, inputs}).to(at::kBFloat16), weight = at::randn({outputs, inputs}).to(at::kBFloat16);
+  const auto bias = GENERATE(false, true) ? std::optional(at::randn({outputs}).to(at::kBFloat16)) : std::nullopt;
+  const auto wide = [](const at::Tensor& t) { return t.to(at::kDouble); };
+  const auto truth = at::linear(wide(x), wide(weight), bias ? std::optional(wide(*bias)) : std::nullopt);
+  const auto y = ops::linear(x, weight, bias);
+  REQUIRE(y.sizes() == truth.sizes());
+  REQUIRE(y.scalar_type() == at::kBFloat16);
+  if (rows > 0) REQUIRE((wide(y) - truth).abs().max().item<double>() <= 0x1p-8 * truth.abs().max().item<double>());
+  const bool kernel = rows > 0 && rows <= 32 && outputs % 8 == 0 && inputs % 8 == 0;
+  REQUIRE(ops::cuda::linear(x.flatten(0, 1), weight, bias).has_value() == kernel);
 }
 
 }  // namespace scatterlm
