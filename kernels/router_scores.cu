@@ -8,12 +8,15 @@
 
 #include "kernels/device/ceil_div.h"
 #include "kernels/device/launch.cuh"
+#include "kernels/expert_rows.cuh"
 #include "kernels/token_scores.cuh"
 
 namespace scatterlm::kernels {
 namespace {
 
 constexpr int kWarps = 8, kMaxBlocks = 256;
+constexpr int kMaxSlots = 128;  // of a routing made here: no expert has a second tile
+static_assert(kMaxSlots <= kTileRows && kMaxSlots <= kWarps * 32);
 
 struct Partials {
   float* prob_sum;  ///< [blocks, E]
@@ -26,6 +29,7 @@ struct FwdParams {
   RouterScoresFwd out;
   Partials partials;
   int blocks;
+  RoutingArgs routing;  ///< made if there is memory for it
 };
 
 struct BwdParams {
@@ -99,7 +103,39 @@ __device__ Chosen choose(const FwdParams& p, const TokenScores<kPerLane>& token)
   return chosen;
 }
 
-/// Shared memory: counts [E], prob_sum [warps, E], lse_sq [warps].
+/// The routing of at most kMaxSlots slots, by one block. A thread has a slot, then experts, and compares with every slot.
+/// Shared memory: 2 kMaxSlots integers.
+__device__ void route(const RoutingArgs& args, int32_t* shared) {
+  int32_t *ids = shared, *is_first = shared + kMaxSlots;
+  const int slot = static_cast<int>(threadIdx.x), slots = static_cast<int>(args.num_rows);
+  if (slot < slots) ids[slot] = args.ids_R[slot];
+  __syncthreads();
+  if (slot < slots) {
+    int row = 0, same_before = 0;
+    for (int other = 0; other < slots; ++other) {
+      const bool same = ids[other] == ids[slot] && other < slot;
+      row += same || ids[other] < ids[slot];
+      same_before += same;
+    }
+    is_first[slot] = same_before == 0;
+    args.sorted_R[row] = slot;
+    args.tokens_R[row] = slot / static_cast<int>(args.top_k);
+    args.inverse_R[slot] = row;
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < args.num_experts; e += blockDim.x) {
+    int rows = 0, tiles = 0;
+    for (int other = 0; other < slots; ++other) {
+      rows += ids[other] <= e;
+      tiles += ids[other] <= e && is_first[other];
+    }
+    args.offsets_E1[e + 1] = rows;
+    args.tiles_E3[e + 1] = tiles;
+  }
+  if (threadIdx.x == 0) begin_expert_rows(static_cast<int>(args.num_experts), args.offsets_E1, args.tiles_E3);
+}
+
+/// Shared memory: counts [E], prob_sum [warps, E], lse_sq [warps], then what route() has.
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant__ FwdParams p) {
   const int num_experts = static_cast<int>(p.args.num_experts), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -142,6 +178,7 @@ __global__ void __launch_bounds__(kWarps * 32) fwd_kernel(const __grid_constant_
     for (int w = 0; w < kWarps; ++w) sum += lse_sqs[w];
     p.partials.lse_sq[blockIdx.x] = sum;
   }
+  if (p.routing.sorted_R) route(p.routing, reinterpret_cast<int32_t*>(lse_sqs + kWarps));
 }
 
 /// Warp e sums expert e over the blocks, lane l blocks l, l + 32, ...; warp E sums lse^2.
@@ -229,6 +266,10 @@ void check(const RouterScoresArgs& args) {
 
 int64_t router_scores_workspace_bytes(const RouterScoresArgs& args) { return blocks_of(args) * (2 * args.num_experts + 1) * 4; }
 
+bool router_scores_routes(const RouterScoresArgs& args) {
+  return blocks_of(args) == 1 && args.num_tokens * args.top_k <= kMaxSlots;
+}
+
 void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outputs, cudaStream_t stream) {
   check(args);
   const int64_t blocks = blocks_of(args), num_experts = args.num_experts;
@@ -238,10 +279,15 @@ void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outp
                    .partials = {.prob_sum = workspace,
                                 .counts = reinterpret_cast<int32_t*>(workspace + blocks * num_experts),
                                 .lse_sq = workspace + 2 * blocks * num_experts},
-                   .blocks = static_cast<int>(blocks)};
+                   .blocks = static_cast<int>(blocks),
+                   .routing = outputs.routing ? *outputs.routing : RoutingArgs{}};
   // The sums of a single block are those of all: a step of decoding has few tokens, and its time is that of launches.
   if (blocks == 1) params.partials = {outputs.prob_sum_E, outputs.counts_E, outputs.lse_sq_sum};
-  const auto shared_bytes = static_cast<uint32_t>(((1 + kWarps) * num_experts + kWarps) * 4);
+  if (outputs.routing && !router_scores_routes(args))
+    throw KernelError("[router_scores] makes the routing of up to " + std::to_string(kWarps) + " tokens and " +
+                      std::to_string(kMaxSlots) + " slots, got T " + std::to_string(args.num_tokens) + " and K " +
+                      std::to_string(args.top_k));
+  const auto shared_bytes = static_cast<uint32_t>(((1 + kWarps) * num_experts + kWarps + 2 * kMaxSlots) * 4);
   with_experts_per_lane(num_experts, [&](auto per_lane) {
     launch("router_scores", fwd_kernel<decltype(per_lane)::value>, blocks, kWarps * 32, shared_bytes, params, stream);
   });

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/routing.h"
+
 namespace scatterlm::kernels {
 
 constexpr int kMaxRouterExperts = 1024, kMaxRouterTopK = 64;
@@ -21,16 +23,19 @@ struct RouterScoresArgs {
 };
 
 struct RouterScoresFwd {
-  const float* bias_E;    ///< added to what is selected by; nullptr: selection by the logits
-  bool select_by_logits;  ///< with a bias: by logit + bias, otherwise by score + bias
-  float* gates_TK;        ///< [T, K]
-  int32_t* ids_TK;        ///< [T, K] descending, NaN above infinity, ties to the lower index
-  int32_t* counts_E;      ///< [E]
-  float* prob_sum_E;      ///< [E] sums over t of P, or of q / (sum q + 1e-20)
-  float* lse_sq_sum;      ///< [1] sum over t of logsumexp(z)^2
-  void* workspace;        ///< router_scores_workspace_bytes()
+  const float* bias_E;                   ///< added to what is selected by; nullptr: selection by the logits
+  bool select_by_logits;                 ///< with a bias: by logit + bias, otherwise by score + bias
+  float* gates_TK;                       ///< [T, K]
+  int32_t* ids_TK;                       ///< [T, K] descending, NaN above infinity, ties to the lower index
+  int32_t* counts_E;                     ///< [E]
+  float* prob_sum_E;                     ///< [E] sums over t of P, or of q / (sum q + 1e-20)
+  float* lse_sq_sum;                     ///< [1] sum over t of logsumexp(z)^2
+  void* workspace;                       ///< router_scores_workspace_bytes()
+  const RoutingArgs* routing = nullptr;  ///< where router_scores_routes(): of ids_TK, made by the same launch; nullptr: none
 };
 int64_t router_scores_workspace_bytes(const RouterScoresArgs& args);
+/// Whether the kernel can also make the routing: of up to 8 tokens with 128 slots together.
+bool router_scores_routes(const RouterScoresArgs& args);
 
 /// Two launches: tokens, then sums of the blocks in their order; one for up to 8 tokens. The same bits on every run and GPU.
 void router_scores_fwd(const RouterScoresArgs& args, const RouterScoresFwd& outputs, cudaStream_t stream);

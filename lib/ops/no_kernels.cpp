@@ -54,6 +54,7 @@ optional<QueriesKeysValues> qk_norm_rope(const Tensor&, const QkNormRopeOptions&
 bool reduce_partials(const Tensor&, const Tensor&, int64_t, const Tensor&) { return false; }
 optional<AddedAndNormed> add_rms_norm(const Tensor&, const optional<Tensor>&, const Tensor&, double) { return {}; }
 optional<Tensor> rotate(const Tensor&, const Tensor&, const Tensor&, int) { return {}; }
+optional<RouterOutput> router(const Tensor&, const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
 optional<RouterOutput> router_scores(const Tensor&, const optional<Tensor>&, const RouterOptions&) { return {}; }
 optional<Routing> make_routing(const Tensor&, int64_t) { return {}; }
 optional<Tensor> sum_of_squares(const std::vector<Tensor>&) { return {}; }

@@ -47,7 +47,12 @@ class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options) {
   check(x_TD, weight_ED, bias_E, options);
-  const auto logits_TE = LogitsFunction::apply(x_TD.contiguous(), weight_ED.contiguous());
+  const auto x = x_TD.contiguous(), weight = weight_ED.contiguous();
+  const bool wants_gradient = at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
+  if (!wants_gradient) {
+    if (auto out = cuda::router(x, weight, bias_E, options)) return *out;
+  }
+  const auto logits_TE = LogitsFunction::apply(x, weight);
   return router_scores(logits_TE, bias_E, options);
 }
 

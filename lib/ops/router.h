@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/config/enums.h"
+#include "lib/ops/routing.h"
 
 namespace scatterlm::ops {
 
@@ -17,12 +18,13 @@ struct RouterOptions {
 };
 
 struct RouterOutput {
-  at::Tensor logits_TE;   ///< fp32 (fp64 of fp64), differentiable
-  at::Tensor gates_TK;    ///< likewise
-  at::Tensor ids_TK;      ///< int32, descending by selection score, NaN above infinity, ties to the lower index
-  at::Tensor counts_E;    ///< int32, how many tokens chose e
-  at::Tensor prob_sum_E;  ///< fp32, differentiable: sum over t of P[t,e] (softmax; sigmoid: q / sum q)
-  at::Tensor lse_sq_sum;  ///< fp32 scalar, differentiable: sum over t of logsumexp(z_t)^2
+  at::Tensor logits_TE;                 ///< fp32 (fp64 of fp64), differentiable
+  at::Tensor gates_TK;                  ///< likewise
+  at::Tensor ids_TK;                    ///< int32, descending by selection score, NaN above infinity, ties to the lower index
+  at::Tensor counts_E;                  ///< int32, how many tokens chose e
+  at::Tensor prob_sum_E;                ///< fp32, differentiable: sum over t of P[t,e] (softmax; sigmoid: q / sum q)
+  at::Tensor lse_sq_sum;                ///< fp32 scalar, differentiable: sum over t of logsumexp(z_t)^2
+  std::optional<Routing> routing = {};  ///< make_routing(ids_TK), where it was made by the same kernel
 };
 
 /// Routes tokens to experts. x_TD [T, D] and weight_ED [E, D] have one dtype; the logits z = x weight^T are accumulated and
@@ -33,6 +35,11 @@ struct RouterOutput {
 /// al., arXiv 2202.08906 (z-loss). Throws "[router] ..." for wrong shapes or options.
 RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
                     const RouterOptions& options);
+
+namespace cuda {  // without a gradient, for contiguous bf16 of up to 8 tokens; nothing where no kernel takes these tensors
+std::optional<RouterOutput> router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optional<at::Tensor>& bias_E,
+                                   const RouterOptions& options);
+}
 
 /// Returns sum_e load_E[e] * prob_sum_E[e] / num_tokens: this micro-batch's share of the load balancing loss of the Switch
 /// Transformer, which is 1 in total at perfect balance. load_E[e] = E c_e / (N K) is 1 for an expert that has its share of the

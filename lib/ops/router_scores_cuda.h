@@ -23,4 +23,8 @@ inline kernels::RouterScoresArgs kernel_router_args(const at::Tensor& logits_TE,
           .scale = static_cast<float>(options.routed_scaling_factor)};
 }
 
+/// Fills the rest of out from its logits_TE, gates_TK and ids_TK; also the routing, if it is not nullptr.
+void run_router_scores_kernel(const std::optional<at::Tensor>& bias_E, const RouterOptions& options,
+                              const kernels::RoutingArgs* routing, RouterOutput& out);
+
 }  // namespace scatterlm::ops

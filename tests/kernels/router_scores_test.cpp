@@ -1,6 +1,8 @@
 #include "kernels/router_scores.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "tests/catch.h"
 #include "tests/kernels/cases.h"
@@ -241,6 +243,61 @@ TEST_CASE("router_scores: limits", KERNEL_TAGS) {
   args.top_k = 6;
   REQUIRE_THROWS_WITH(router_scores_bwd(args, {}, nullptr),
                       "[router_scores] E must be 1..1024 and K 1..min(E, 64), got E 5 and K 6");
+}
+
+TEST_CASE("router_scores: the routing of few tokens in the same launch", KERNEL_TAGS) {
+  struct Size {
+    int tokens, experts, top_k;
+  };
+  const auto c = GENERATE(Size{1, 1, 1}, Size{1, 64, 8}, Size{2, 300, 64}, Size{8, 5, 2}, Size{8, 1024, 16}, Size{5, 33, 3});
+  INFO("T " << c.tokens << ", E " << c.experts << ", K " << c.top_k);
+  const Problem p{c.tokens, c.experts, c.top_k, forms()[0], normals(size_t(c.tokens) * c.experts, 3), {}};
+  const size_t slots = size_t(c.tokens) * c.top_k;
+  const Buffer<float> logits(p.logits), gates(slots), prob_sum(size_t(c.experts)), lse_sq_sum(size_t{1});
+  const Buffer<int32_t> ids_TK(slots), counts(size_t(c.experts)), sorted(slots), tokens(slots), inverse(slots),
+      offsets(size_t(c.experts) + 1), tiles(size_t(c.experts) + 3);
+  const RoutingArgs routing{ids_TK.data(), int64_t(slots), c.top_k,        c.experts,    sorted.data(),
+                            tokens.data(), inverse.data(), offsets.data(), tiles.data(), nullptr};
+  const auto args = p.args(logits);
+  const Buffer<char> workspace(static_cast<size_t>(router_scores_workspace_bytes(args)));
+  REQUIRE(router_scores_routes(args));
+  router_scores_fwd(args,
+                    {.gates_TK = gates.data(),
+                     .ids_TK = ids_TK.data(),
+                     .counts_E = counts.data(),
+                     .prob_sum_E = prob_sum.data(),
+                     .lse_sq_sum = lse_sq_sum.data(),
+                     .workspace = workspace.data(),
+                     .routing = &routing},
+                    nullptr);
+  const auto ids = ids_TK.host();
+  require_forward(p, {gates.host(), ids, counts.host(), prob_sum.host(), lse_sq_sum.host()});
+  std::vector<int32_t> order(slots), token(slots), row(slots);
+  std::vector<int> count(size_t(c.experts));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return ids[size_t(a)] < ids[size_t(b)]; });
+  for (size_t m = 0; m < slots; ++m) {
+    token[m] = order[m] / c.top_k;
+    row[size_t(order[m])] = int(m);
+    ++count[size_t(ids[m])];
+  }
+  const Experts experts(count);
+  REQUIRE(sorted.host() == order);
+  REQUIRE(tokens.host() == token);
+  REQUIRE(inverse.host() == row);
+  REQUIRE(offsets.host() == experts.offsets);
+  REQUIRE(tiles.host() == experts.tiles);
+}
+
+TEST_CASE("router_scores: no routing of many tokens or slots", KERNEL_TAGS) {
+  const RoutingArgs routing{};
+  RouterScoresArgs args{.num_tokens = 9, .num_experts = 64, .top_k = 2};
+  REQUIRE_FALSE(router_scores_routes(args));
+  REQUIRE_THROWS_WITH(router_scores_fwd(args, {.routing = &routing}, nullptr),
+                      "[router_scores] makes the routing of up to 8 tokens and 128 slots, got T 9 and K 2");
+  args.num_tokens = 3;
+  args.top_k = 43;
+  REQUIRE_FALSE(router_scores_routes(args));
 }
 
 }  // namespace scatterlm::kernels::test

@@ -1,4 +1,6 @@
 // A whole model whose experts, routers and projections run on the kernels, on CPU tensors: compiled for tests/kernels/emulated.
+#include <ATen/core/grad_mode.h>
+
 #include "lib/ops/device.h"
 #include "tests/catch.h"
 #include "tests/nn/reference_model.h"
