@@ -88,8 +88,7 @@ struct TrainConfig {
           {Range{1, 1e9}, OnResume::kRefuse});
     v.key("micro_batch_size", micro_batch_size, "sequences of one forward pass; 0 = the whole batch of a rank",
           Range{0, 1 << 20});
-    v.key("recompute", recompute,
-          "activations that the backward pass computes again instead of keeping them: none, norms or layer; same bits",
+    v.key("recompute", recompute, "what the backward pass computes again instead of keeping it: less memory, same bits",
           OnResume::kAccept);
     v.key("dtype", dtype, "weights and activations; auto: bfloat16 on a GPU, float32 on a CPU");
     v.key("grad_dtype", grad_dtype, "gradients; bfloat16 takes half the memory (needs train.dtype: bfloat16)", OnResume::kWarn);
