@@ -79,8 +79,9 @@ void add_shapes_bench(CLI::App& parent, const bench::Bench& bench) {
       ->required();
   if (bench.has_experts) {
     command
-        ->add_option("--routing", options->routing,
-                     "How tokens choose experts: random, balanced, skewed, or one (all tokens choose the same)")
+        ->add_option(
+            "--routing", options->routing,
+            "How tokens choose experts: random, balanced, skewed, collapsed (nearly all choose the same K), or one (all rows to one)")
         ->capture_default_str();
   }
   if (bench.has_families) {

@@ -8,7 +8,7 @@
 namespace scatterlm::bench {
 
 namespace {
-constexpr const char* kPatternNames[] = {"random", "balanced", "skewed", "one"};  // in the order of RoutingPattern
+constexpr const char* kPatternNames[] = {"random", "balanced", "skewed", "collapsed", "one"};  // in the order of RoutingPattern
 
 at::TensorOptions options_on(at::Device device) {
   return at::TensorOptions(device).dtype(device.is_cuda() ? at::kBFloat16 : at::kFloat);
@@ -28,7 +28,8 @@ const char* routing_name(RoutingPattern pattern) { return kPatternNames[static_c
 
 RoutingPattern parse_routing(const std::string& name) {
   const auto* found = std::find(std::begin(kPatternNames), std::end(kPatternNames), name);
-  if (found == std::end(kPatternNames)) fail_user("--routing: got '{}', must be random, balanced, skewed or one", name);
+  if (found == std::end(kPatternNames))
+    fail_user("--routing: got '{}', must be random, balanced, skewed, collapsed or one", name);
   return static_cast<RoutingPattern>(found - kPatternNames);
 }
 
@@ -42,7 +43,9 @@ Choice choose_experts(RoutingPattern pattern, const at::Tensor& logits_TE, int64
     return {ids_TK, at::softmax(logits_TE.slice(1, 0, top_k), 1)};
   }
   auto logits = logits_TE;
-  if (pattern == RoutingPattern::kSkewed) logits = logits - at::log1p(at::arange(experts, logits.options()));
+  const auto number_E = at::arange(experts, logits.options());
+  if (pattern == RoutingPattern::kSkewed) logits = logits - at::log1p(number_E);
+  if (pattern == RoutingPattern::kCollapsed) logits = logits - number_E / 2;
   const auto [chosen, ids] = at::topk(logits, top_k, 1);
   return {ids.to(at::kInt), at::softmax(chosen, 1)};
 }

@@ -9,10 +9,11 @@ namespace scatterlm::bench {
 
 /// Which experts the tokens take.
 enum class RoutingPattern {
-  kRandom,    ///< top-K of standard normal logits: nearly balanced
-  kBalanced,  ///< slot i takes expert i mod E
-  kSkewed,    ///< top-K of normal logits less log(1 + e): few experts take most rows
-  kOne,       ///< every slot takes expert 0
+  kRandom,     ///< top-K of standard normal logits: nearly balanced
+  kBalanced,   ///< slot i takes expert i mod E
+  kSkewed,     ///< top-K of normal logits less log(1 + e): few experts take most rows
+  kCollapsed,  ///< top-K of normal logits less e / 2, as early in training: nearly all tokens choose the same K
+  kOne,        ///< every slot takes expert 0
 };
 
 /// Throws Error about --routing.

@@ -19,8 +19,8 @@ std::vector<int64_t> counts(const Choice& choice, int64_t experts) {
 }  // namespace
 
 TEST_CASE("inputs: gates and experts of every pattern", "[inputs]") {
-  const auto pattern =
-      GENERATE(RoutingPattern::kRandom, RoutingPattern::kBalanced, RoutingPattern::kSkewed, RoutingPattern::kOne);
+  const auto pattern = GENERATE(RoutingPattern::kRandom, RoutingPattern::kBalanced, RoutingPattern::kSkewed,
+                                RoutingPattern::kCollapsed, RoutingPattern::kOne);
   const auto choice = choose_experts(pattern, logits_TE(100, 16), 4);
   REQUIRE(choice.ids_TK.scalar_type() == at::kInt);
   REQUIRE(choice.gates_TK.scalar_type() == at::kFloat);
@@ -41,6 +41,11 @@ TEST_CASE("inputs: how the patterns spread the rows", "[inputs]") {
   REQUIRE(most(RoutingPattern::kOne) == 4000);
   REQUIRE((most(RoutingPattern::kRandom) > 250 && most(RoutingPattern::kRandom) < 320));
   REQUIRE((most(RoutingPattern::kSkewed) > 600 && most(RoutingPattern::kSkewed) <= 1000));
+  auto rows = counts(choose_experts(RoutingPattern::kCollapsed, logits, 4), 16);
+  std::sort(rows.begin(), rows.end(), std::greater<>());
+  REQUIRE(rows[0] > 900);
+  REQUIRE(rows[12] < 20);
+  REQUIRE(rows[0] + rows[1] + rows[2] + rows[3] > 3100);
 }
 
 TEST_CASE("inputs: random experts have the largest logits", "[inputs]") {
@@ -65,8 +70,10 @@ TEST_CASE("inputs: sizes, scales and the same data every time", "[inputs]") {
 
 TEST_CASE("inputs: names of the patterns", "[inputs]") {
   REQUIRE(parse_routing("skewed") == RoutingPattern::kSkewed);
+  REQUIRE(parse_routing("collapsed") == RoutingPattern::kCollapsed);
   REQUIRE(std::string(routing_name(RoutingPattern::kOne)) == "one");
-  REQUIRE_THROWS_WITH(parse_routing("all"), ContainsSubstring("--routing: got 'all', must be random, balanced, skewed or one"));
+  REQUIRE_THROWS_WITH(parse_routing("all"),
+                      ContainsSubstring("--routing: got 'all', must be random, balanced, skewed, collapsed or one"));
 }
 
 }  // namespace scatterlm::bench

@@ -43,7 +43,7 @@ def check_gradients(function, inputs, ids, dout, gradients):
         assert abs((direction * gradient.reshape(direction.shape)).sum() - expected) < 1e-5 * np.linalg.norm(gradient), i
 
 
-@pytest.mark.parametrize("routing", ["random", "skewed", "one"])
+@pytest.mark.parametrize("routing", ["random", "skewed", "collapsed", "one"])
 @pytest.mark.parametrize("bench, shape, function, names", [("moe_mlp", SHAPE, moe_mlp, ("x", "w1", "w2", "gates")),
                                                            ("moa", MOA_SHAPE, moa, ("x", "wq", "wo", "gates"))])
 def test_the_dump_holds_the_result_and_its_gradients(scatterlm, tmp_path, bench, shape, function, names, routing):

@@ -47,7 +47,7 @@ TABLE = [
     ("bench moe_ml --shapes 8,8,8,2,1", "unknown command 'scatterlm bench moe_ml', did you mean 'moe_mlp'? Commands: moe_mlp, inference, router, token_rounding, moa, parallel_linear, adamw, grouped_gemm, gather_sum, routing, rms_norm, qk_norm_rope, cross_entropy, decode"),
     ("bench routing", "--shapes is required; see scatterlm bench routing --help"),
     ("bench routing --shapes 8,8,8,2,3", "--shapes: K = 3 in '8,8,8,2,3' is more than E = 2"),
-    ("bench routing --shapes 8,8,8,2,1 --routing all", "--routing: got 'all', must be random, balanced, skewed or one"),
+    ("bench routing --shapes 8,8,8,2,1 --routing all", "--routing: got 'all', must be random, balanced, skewed, collapsed or one"),
     ("bench routing --shapes 8,8,8,2,1 --dump x", "unexpected argument '--dump'; see scatterlm bench routing --help"),
     ("bench moe_mlp --shapes 8,8,8,2,1 --dump data/train.bin/x", "--dump: data/train.bin/x: cannot create the folder: Not a directory"),
     ("compare tiny.yaml", "compare needs at least two configuration files; the first one is the baseline"),

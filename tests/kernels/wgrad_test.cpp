@@ -1,4 +1,7 @@
 #include "kernels/grouped_gemm.h"
+
+#include <tuple>
+
 #include "tests/catch.h"
 #include "tests/kernels/cases.h"
 #include "tests/kernels/oracle.h"
@@ -111,13 +114,20 @@ TEST_CASE("grouped_gemm_wgrad: the same bits twice", KERNEL_TAGS) {
 }
 
 TEST_CASE("grouped_gemm_wgrad: rows of long experts divided among blocks", KERNEL_TAGS) {
-  // Pieces of 10, 8 and 7 blocks of rows, the last block not whole; on a GPU several blocks work on a tile at once.
-  const Experts experts({40, 2500, 0, 900, 768});
-  const auto [m, n] = GENERATE(std::pair{136, 264}, std::pair{72, 8});
+  // The last block of an expert is not whole; on a GPU several blocks work on a tile at once. Three pieces, or more than the
+  // kernel adds at once without a loop.
+  struct Case {
+    std::vector<int> counts;
+    int m, n, num_sms, num_pieces;
+  };
+  const auto [counts, m, n, num_sms, pieces] =
+      GENERATE(Case{{40, 2500, 0, 900, 768}, 136, 264, 24, 3}, Case{{40, 2500, 0, 900, 768}, 72, 8, 6, 3},
+               Case{{70, 6500}, 72, 8, 12, 6});
+  const Experts experts(counts);
   const bool gather = GENERATE(false, true);
-  INFO("m " << m << ", n " << n << ", gathered " << gather);
-  const Problem p{experts, m, n, gather, gather, /*num_sms=*/m > 128 ? 24 : 6};
-  REQUIRE(num_pieces(p) == 2);
+  INFO("rows " << experts.num_rows() << ", m " << m << ", n " << n << ", gathered " << gather);
+  const Problem p{experts, m, n, gather, gather, num_sms};
+  REQUIRE(num_pieces(p) == pieces);
   const auto product = oracle::wgrad(experts, p.a, p.a_rows, p.b, p.b_rows, m, n);
   const auto fp32 = run(p, GradientUpdate::kStore, poisoned<float>(product.size()), kHopper);
   REQUIRE(relative_error(fp32, product) < 1e-5);
@@ -134,16 +144,22 @@ TEST_CASE("grouped_gemm_wgrad: rows of long experts divided among blocks", KERNE
 
 #ifndef SCATTERLM_EMULATED
 TEST_CASE("grouped_gemm_wgrad: early routing at full size", KERNEL_TAGS) {
-  std::vector<int> skewed(64, 100), one(64, 0);
+  std::vector<int> skewed(64, 100), one(64, 0), collapsed(64, 3);
   for (int i = 0; i < 12; ++i) skewed[i * 5] = 20000 / (i + 1);
+  for (int i = 0; i < 8; ++i) collapsed[i * 7 + 2] = 8192 - 70 * i;
   one[17] = 66000;  // more than 1000 blocks of rows
-  const auto counts = GENERATE_COPY(skewed, one);
-  const Problem p{Experts(counts), 256, 256, true, false, /*num_sms=*/132};
+  const auto counts = GENERATE_COPY(skewed, one, collapsed);
+  const auto [m, n, gather_a] = GENERATE(std::tuple{256, 256, true}, std::tuple{200, 264, false});
+  INFO("most rows " << *std::max_element(counts.begin(), counts.end()) << ", m " << m << ", gathered a " << gather_a);
+  const Problem p{Experts(counts), m, n, gather_a, !gather_a, /*num_sms=*/132};
   REQUIRE(num_pieces(p) > 0);
-  const auto expected = oracle::wgrad(p.experts, p.a, p.a_rows, p.b, p.b_rows, p.m, p.n);
-  const auto first = run(p, GradientUpdate::kStore, poisoned<float>(expected.size()), kHopper);
-  REQUIRE(relative_error(first, expected) < 1e-5);
-  for (int i = 0; i < 50; ++i) REQUIRE(run(p, GradientUpdate::kStore, poisoned<float>(expected.size()), kHopper) == first);
+  const auto product = oracle::wgrad(p.experts, p.a, p.a_rows, p.b, p.b_rows, p.m, p.n);
+  const auto first = run(p, GradientUpdate::kStore, poisoned<float>(product.size()), kHopper);
+  REQUIRE(relative_error(first, product) < 1e-5);
+  for (int i = 0; i < 50; ++i) REQUIRE(run(p, GradientUpdate::kStore, poisoned<float>(product.size()), kHopper) == first);
+  auto twice = product;
+  for (double& x : twice) x *= 2;
+  REQUIRE(relative_error(run(p, GradientUpdate::kAdd, first, kHopper), twice) < 1e-5);
 }
 #endif
 
