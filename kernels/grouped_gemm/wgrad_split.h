@@ -100,7 +100,9 @@ class WgradPlanner {
  private:
   SCATTERLM_HOST_DEVICE int longest_expert() const {
     int longest = 0;
+#ifdef __CUDACC__
 #pragma unroll 4
+#endif
     for (int e = Lanes::lane(); e < num_experts_; e += Lanes::kLanes) {
       const int blocks = wgrad_blocks(offsets_, e);
       longest = blocks > longest ? blocks : longest;
