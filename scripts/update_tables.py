@@ -4,23 +4,17 @@ A table stands between <!-- NAME --> and <!-- /NAME -->. --check changes nothing
 """
 import functools
 import hashlib
-import json
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
 
+from bench_tables import (MOE, conditions, decode, inference, moa, moe_mlp, number, parallel_linear, products, read_result, router, routing, shape, streamed,
+                          sums, sweep, table, token_rounding, uneven)
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "tests/bench/results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def table(headings, rows):
-    def line(cells):
-        return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
-
-    return [line(headings), "|---" * len(headings) + "|", *map(line, rows)]
 
 
 def cpu_speed(data):
@@ -57,70 +51,26 @@ def hf_families(data):
     return [*lines, "", "Random bfloat16 models of larger shapes:", "", *table(("model", "GiB", "import s", "peak MiB", "export s", "peak MiB", "bytes equal"), rows)]
 
 
-def conditions(data):
-    """One line: where and how."""
-    return (f"{data['gpu']}, bf16, {data['date']}; in the same run a large matrix product reached {data['ceilings']['gemm_tflops']:.0f} TFLOP/s, "
-            f"a copy {data['ceilings']['copy_tbps']:.2f} TB/s (`{data['command']}`):")
+def soak(data):
+    first, last = zip(*(data["first_and_last_fifth"][key] for key in ("rss_mib", "open_files", "threads", "fastest_tenth_step_ms")))
+    rows = [(f"{part} fifth", f"{memory:.1f}", str(files), str(threads), f"{step:.2f}")
+            for part, (memory, files, threads, step) in (("first", first), ("last", last))]
+    return [f"{data['steps']:,} steps of a tiny model in {data['seconds']:.0f} s on {data['cpu']}, {data['date']} (`{data['command']}`); what grows: {', '.join(data['grown']) or 'nothing'}.", "",
+            *table(("after warm-up", "resident MiB", "open files", "threads", "ms of the fastest tenth of the steps"), rows)]
 
 
-def shape(*letters):
-    return lambda row: ",".join(str(row[letter]) for letter in letters)
-
-
-def rows_of(columns):
-    """Where and how, then a table of headings and cells, which are functions of a row."""
-    return lambda data: [conditions(data), "", *table(columns, ([cell(row) for cell in columns.values()] for row in data["rows"]))]
-
-
-def number(key, digits=0, unit=""):
-    return lambda row: "" if row[key] is None else f"{row[key]:.{digits}f}{unit}"
-
-
-def ms(other, name="fwdbwd", digits=2):
-    return lambda row: f"{row[other][name]['ms']:.{digits}f}"
-
-
-def pair(other):
-    """TFLOP/s, forward and with backward."""
-    return lambda row: f"{row[other]['fwd']['tflops']:.0f}, {row[other]['fwdbwd']['tflops']:.0f}"
-
-
-SPEED = {"fwd TFLOP/s": number("fwd_tflops"), "fwd+bwd TFLOP/s": number("fwdbwd_tflops"), "of roofline": number("fwdbwd_roofline_percent", unit=" %")}
-OTHERS = {"ATen `_grouped_mm`": pair("aten"), "dense": pair("dense")}
-RESOURCES = {"saved MiB": number("saved_mib"), "peak MiB": number("peak_mib"), "host us": number("host_us")}
-MOE, MOA = {"T,D,F,E,K": shape("T", "D", "F", "E", "K")}, {"B,S,D,E,K,heads": shape("B", "S", "D", "E", "K", "heads")}
-
-moe_mlp = rows_of({**MOE, **SPEED, **OTHERS, **RESOURCES})
-sweep = rows_of({**MOE, **SPEED, "ms": number("fwdbwd_ms", 2), "ATen `_grouped_mm` ms": ms("aten"), "dense ms": ms("dense"), "dense of all experts, ms": ms("dense_all")})
-moa = rows_of({**MOA, **SPEED, **OTHERS, **RESOURCES, "with attention, fwd+bwd ms": ms("with_attention")})
-parallel_linear = rows_of({**MOA, "rows": lambda row: row["rows"].replace("_", " "), **SPEED, **OTHERS})
-router = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "of roofline": number("fwdbwd_roofline_percent", unit=" %"),
-                  "LibTorch ms": ms("aten", digits=3), "experts ms": ms("experts"), "share": number("share_percent", 1, " %")})
-token_rounding = rows_of({**MOE, "fwd ms": number("fwd_ms", 3), "fwd+bwd ms": number("fwdbwd_ms", 3), "rows": number("rows"), "rows given, ms": ms("given", digits=3),
-                          "vs. rows given": number("over_given_percent", 1, " %"), "plain top-k ms": ms("topk", digits=3),
-                          "balanced ms": ms("balanced", digits=3), "time per row, vs. balanced": number("over_balanced_percent", 1, " %"),
-                          "vs. top-k": number("over_topk_percent", 1, " %")})
-inference = rows_of({**MOE, "experts": number("touched_experts"), "ms": number("fwd_ms", 3), "of reading the weights": number("fwd_roofline_percent", unit=" %"),
-                     "as a CUDA graph": lambda row: f"{row['graph']['fwd']['ms']:.3f}, {row['graph']['fwd']['roofline_percent']:.0f} %",
-                     "ATen `_grouped_mm` ms": ms("aten", "fwd", 3), "peak MiB": number("peak_mib"), "host us": number("host_us")})
-
-
-def by_shape(*columns):
-    """The table of a bench of kernels alone: one line per shape, one column per kernel and cell(row)."""
-    def lines(data):
-        (heading, sizes_of), = MOE.items()
-        shapes = {}
-        for row in data["rows"]:
-            shapes.setdefault(sizes_of(row), []).append(row)
-        headings = [f"{row['kernel']} {title}" for row in next(iter(shapes.values())) for title, _ in columns]
-        rows = ([sizes, *(cell(row) for row in kernels for _, cell in columns)] for sizes, kernels in shapes.items())
-        return [conditions(data), "", *table([heading, *headings], rows)]
-    return lines
-
-
-products = by_shape(("ms, TFLOP/s (dense ms)", lambda row: f"{row['ms']:.3f}, {row['tflops']:.0f} ({row['dense_ms']:.3f})"))
-sums = by_shape(("ms", number("ms", 3)), ("GB/s", number("gbps")), ("of copy bandwidth", number("ceiling_percent", unit=" %")), ("ATen ms", number("aten_ms", 3)))
-routing = by_shape(("ms", number("ms", 3)), ("ATen ms", number("aten_ms", 3)))
+def searched(data):
+    """Runs of scripts/sweep, the lowest loss first."""
+    rows = []
+    for row in sorted(data["rows"], key=lambda row: row.get("val_loss", float("inf"))):
+        config, *keys = row["name"].split()
+        changed = ", ".join(key.removeprefix("model.").removeprefix("optim.") for key in keys)
+        ended = (f"{row['val_loss']:.3f}", f"{row['val_bpb']:.4f}", f"{row['tok_s'] / 1000:.0f}k", f"{row['load_max_mean']:.1f}") if row["exit_code"] == 0 else ("failed", "", "", "")
+        rows.append((f"`{config}`", f"`{changed}`", *ended))
+    steps = next(row for row in data["rows"] if row["exit_code"] == 0)
+    points = steps["curve"][-1]
+    return [f"{len(rows)} runs of {points[0] / 1e6:.1f}M tokens each (`{data['command']}`):", "",
+            *table(("configuration", "changed", "validation loss", "bits per byte", "tok/s", "largest load"), rows)]
 
 
 def comparison(data):
@@ -329,7 +279,10 @@ TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families":
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
-          "train_recipe_h200": recipe, "step_h200": step}
+          "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak,
+          "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),
+          "qk_norm_rope_h200": streamed({"B,S,H,Hkv,P": shape("B", "S", "H", "Hkv", "P"), "norm": lambda row: row["norm"]}, "single"),
+          **{f"recipe_search_{number}_h200": searched for number in (1, 2, 3)}}
 
 
 @functools.cache
@@ -346,12 +299,7 @@ def is_current(data):
 def captioned(table, data):
     """The table of a file, which says so if it was measured with other sources than the present ones."""
     text = "\n".join(table(data))
-    return text if is_current(data) else f"From earlier sources (`{data['source_hash']}`). {text}"
-
-
-def read_result(name):
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return text if "source_hash" not in data or is_current(data) else f"From earlier sources (`{data['source_hash']}`). {text}"
 
 
 def headline_text():

@@ -6,6 +6,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import bench_tables  # noqa: E402
 import update_tables  # noqa: E402
 
 
@@ -210,3 +211,20 @@ def test_every_table_has_one_place_and_an_empty_one_says_so():
         assert pages.count(f"<!-- {name} -->\n") == 1 and pages.count(f"<!-- /{name} -->") == 1
         if name != "headline" and not (ROOT / f"tests/bench/results/{name}.json").exists():
             assert f"<!-- {name} -->\nNot measured yet.\n<!-- /{name} -->" in pages
+
+
+def test_tables_of_a_sweep_and_of_uneven_experts(monkeypatch):
+    run = {"name": "moe_124m model.moe.num_experts=32 optim.lr=1e-3", "exit_code": 0, "tok_s": 487_300.0, "val_loss": 1.8744, "val_bpb": 0.85592,
+           "load_max_mean": 1.57, "curve": [[8_000_000, 9.0, 2.0, 0.9], [16_384_000, 18.0, 1.8744, 0.85592]]}
+    failed = {"name": "dense_124m optim.lr=9", "exit_code": 1, "message": "diverged"}
+    lines = update_tables.TABLES["recipe_search_1_h200"]({"command": "COMMAND", "rows": [failed, run]})
+    assert lines[0] == "2 runs of 16.4M tokens each (`COMMAND`):"
+    assert lines[-2:] == ["| `moe_124m` | `moe.num_experts=32, lr=1e-3` | 1.874 | 0.8559 | 487k | 1.6 |", "| `dense_124m` | `lr=9` | failed | | | |"]
+
+    sizes = dict(zip("TDFEK", (8, 16, 32, 4, 2)))
+    row = {**sizes, "routing": "random", "fwdbwd_tflops": 500.0, "kernels": {"dw1": {"ms": 0.3}, "dw2": {"ms": 0.2}}}
+    data = {"gpu": "NVIDIA H200", "date": "2026-11-20", "ceilings": {"gemm_tflops": 722.6, "copy_tbps": 4.267}, "command": "COMMAND"}
+    monkeypatch.setattr(bench_tables, "read_result", lambda name: {"rows": [{**row, "T": 7}, row]})
+    skewed = {**row, "routing": "skewed", "fwdbwd_tflops": 475.0, "kernels": {"dw1": {"ms": 0.31}, "dw2": {"ms": 0.25}}}
+    lines = update_tables.TABLES["moe_mlp_skewed_h200"]({**data, "rows": [skewed]})
+    assert lines[-1] == "| 8,16,32,4,2 | 500 | 475 | 95.0 % | 0.300, 0.310 | 0.200, 0.250 |"
