@@ -129,7 +129,8 @@ std::vector<std::string> sets_of_run(const CompareOptions& options, const Side& 
   sets.insert(sets.end(), own.begin(), own.end());
   const auto config = load_config(side.path, sets);
   const int64_t tenth = std::max<int64_t>(1, total_steps(config.train) / 10);
-  if (config.train.eval_interval == 0) sets.push_back(fmt::format("train.eval_interval={}", tenth));
+  if (config.train.eval_interval == 0 && !config.data.validation.empty())
+    sets.push_back(fmt::format("train.eval_interval={}", tenth));
   if (config.checkpoint.save_interval == 0) sets.push_back(fmt::format("checkpoint.save_interval={}", tenth));
   return sets;
 }
