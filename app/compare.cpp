@@ -211,55 +211,54 @@ std::string describe(const CompareOptions& options, const ComparedModel& model, 
   return text + fmt::format(", seed {}", run.seed);
 }
 
-std::vector<std::string> own_sets(const CompareOptions& options, const ComparedRun& run) {
-  auto sets = sweep_set(options, run.value);
-  sets.push_back(fmt::format("train.seed={}", run.seed));
-  return sets;
+std::vector<std::string> sets_of_run(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run) {
+  auto own = sweep_set(options, run.value);
+  own.push_back(fmt::format("train.seed={}", run.seed));
+  return sets_of_run(options, model.side, own);
 }
 
-bool is_complete(const Side& side, const std::string& folder) {
+bool is_complete(const Config& config, const std::string& folder) {
   const auto saved = list_checkpoints(folder);
-  return !saved.empty() && saved.back() == total_steps(side.config.train);
+  return !saved.empty() && saved.back() == total_steps(config.train);
 }
 
 /// The run as `scatterlm train` would make it, in this process.
-ExitCode train_here(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
-                    const std::string& folder) {
-  auto side = model.side;
-  set_budget(options, side, own_sets(options, run));
-  std::cout << fmt::format("\n{}: {}", folder, describe(options, model, run)) << std::endl;
-  release_cached_memory(side.numerics.device);
+ExitCode train_here(const Config& config, const at::Device& device, const std::string& folder) {
+  release_cached_memory(device);
   TrainOptions train_options;
   train_options.run_dir = folder;
-  return run_training(side.config, train_options);
+  return run_training(config, train_options);
 }
 
-TrainingCommand training_command(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run,
+TrainingCommand training_command(const std::string& name, const std::string& path, const std::vector<std::string>& sets,
                                  const std::string& folder) {
-  TrainingCommand command{.name = describe(options, model, run), .arguments = {"train", model.side.path, "--run-dir", folder}};
-  for (const auto& set : sets_of_run(options, model.side, own_sets(options, run)))
-    command.arguments.insert(command.arguments.end(), {"--set", set});
+  TrainingCommand command{.name = name, .arguments = {"train", path, "--run-dir", folder}};
+  for (const auto& set : sets) command.arguments.insert(command.arguments.end(), {"--set", set});
   return command;
 }
 
 /// Value by value and seed by seed, so that a slow hour of the machine meets all models; what is complete is left alone.
 ExitCode train_all(const CompareOptions& options, LossComparison& comparison, const std::string& folder) {
   const size_t runs = comparison.models.front().runs.size();
+  const auto device = comparison.models.front().side.numerics.device;
   const int64_t jobs = options.jobs > 0 ? options.jobs : std::max<int64_t>(1, std::ssize(gpus()));
   std::vector<TrainingCommand> commands;
   for (size_t i = 0; i < runs; i++) {
-    for (auto& model : comparison.models) {
+    for (const auto& model : comparison.models) {
       const auto& run = model.runs[i];
-      const auto run_dir = folder + "/" + run.folder;
-      if (is_complete(model.side, run_dir)) continue;
+      const auto run_dir = folder + "/" + run.folder, name = describe(options, model, run);
+      const auto sets = sets_of_run(options, model, run);
+      const auto config = load_config(model.side.path, sets);
+      if (is_complete(config, run_dir)) continue;
       if (jobs > 1) {
-        commands.push_back(training_command(options, model, run, run_dir));
-      } else if (const auto code = train_here(options, model, run, run_dir); code != kExitDone) {
-        return code;
+        commands.push_back(training_command(name, model.side.path, sets, run_dir));
+        continue;
       }
+      std::cout << fmt::format("\n{}: {}", run_dir, name) << std::endl;
+      if (const auto code = train_here(config, device, run_dir); code != kExitDone) return code;
     }
   }
-  if (!commands.empty()) release_cached_memory(comparison.models.front().side.numerics.device);
+  release_cached_memory(device);
   if (const auto code = train_in_processes(commands, jobs); code != kExitDone) return code;
   for (auto& model : comparison.models)
     for (auto& run : model.runs) run.result = read_result(folder + "/" + run.folder);

@@ -67,9 +67,8 @@ def searched(data):
         changed = ", ".join(key.removeprefix("model.").removeprefix("optim.") for key in keys)
         ended = (f"{row['val_loss']:.3f}", f"{row['val_bpb']:.4f}", f"{row['tok_s'] / 1000:.0f}k", f"{row['load_max_mean']:.1f}") if row["exit_code"] == 0 else ("failed", "", "", "")
         rows.append((f"`{config}`", f"`{changed}`", *ended))
-    steps = next(row for row in data["rows"] if row["exit_code"] == 0)
-    points = steps["curve"][-1]
-    return [f"{len(rows)} runs of {points[0] / 1e6:.1f}M tokens each (`{data['command']}`):", "",
+    tokens = next(row for row in data["rows"] if row["exit_code"] == 0)["curve"][-1][0]
+    return [f"{len(rows)} runs of {tokens / 1e6:.1f}M tokens each (`{data['command']}`):", "",
             *table(("configuration", "changed", "validation loss", "bits per byte", "tok/s", "largest load"), rows)]
 
 

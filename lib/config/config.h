@@ -111,6 +111,7 @@ struct TrainConfig {
 struct OptimConfig {
   OptimizerName name = OptimizerName::kAdamw;
   double lr = 1e-3;
+  double router_lr_scale = 1;
   std::vector<double> betas = {0.9, 0.95};
   double eps = 1e-8;
   double momentum = 0.95;
@@ -130,6 +131,7 @@ struct OptimConfig {
   void visit(V& v) {
     v.key("name", name, "adamw; or muon for matrices of layers, AdamW for embeddings, head, routers, norms and biases");
     v.key("lr", lr, "peak learning rate", Range{0, 1e3});
+    v.key("router_lr_scale", router_lr_scale, "learning rate of routers as a multiple of the others'", Range{0, 1e3});
     v.key("betas", betas, "AdamW's two decay rates", Range{0, 1});
     v.key("eps", eps, "AdamW's epsilon", Range{1e-20, 1});
     v.key("momentum", momentum, "Muon's momentum (optim.name: muon)", Range{0, 1});

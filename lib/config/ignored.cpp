@@ -30,15 +30,18 @@ std::vector<Ignored> ignored_keys(const Config& config) {
     if (!used) ignored.push_back({path, cause, std::move(reason)});
   };
   const std::vector<LayerKind> layers = parse_layers(config.model.layers);
-  for (const auto& entry : kinds_of_keys()) {
-    const auto& kinds = entry.second;
+  const auto kinds_of = kinds_of_keys();
+  const auto unless_layers_read = [&](std::string_view key, const std::string& path) {
+    const auto& kinds = kinds_of.at(key);
     const auto reads = [&](LayerKind layer) {
       return std::ranges::count(kinds, kAttentionKinds[static_cast<int>(layer.attention)].name) +
              std::ranges::count(kinds, kMlpKinds[static_cast<int>(layer.mlp)].name);
     };
-    unless(std::ranges::any_of(layers, reads), fmt::format("model.{}", entry.first), "model.layers",
+    unless(std::ranges::any_of(layers, reads), path, "model.layers",
            fmt::format("no {} layer in model.layers: {}", fmt::join(kinds, " or "), one_line(config.model.layers)));
-  }
+  };
+  for (const auto& entry : kinds_of) unless_layers_read(entry.first, fmt::format("model.{}", entry.first));
+  unless_layers_read("router", "optim.router_lr_scale");
 
   const RouterConfig& router = config.model.router;
   const std::string balance = std::string("model.router.balance is ") + enum_name(router.balance);

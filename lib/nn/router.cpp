@@ -41,7 +41,7 @@ Router::Router(const RouterConfig& config, std::string name, int64_t num_experts
   options.routed_scaling_factor = config.routed_scaling_factor.value_or(0);
   if (!config.routed_scaling_factor)
     options.routed_scaling_factor = gate_scale_at_init(options, num_experts, std * std::sqrt(static_cast<double>(hidden)));
-  weight = unit.param(this->name + ".weight", {num_experts, hidden}, Init::normal(std), Decay::kYes);
+  weight = unit.param(this->name + ".weight", {num_experts, hidden}, Init::normal(std), Decay::kYes, {}, LrGroup::kRouter);
   if (config.balance == Balance::kBias) bias = at::zeros({num_experts}, at::TensorOptions().dtype(at::kFloat).device(device));
 }
 

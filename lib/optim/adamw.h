@@ -12,7 +12,7 @@ class AdamWElements {
  public:
   explicit AdamWElements(const OptimConfig& config) : config_(config) {}
 
-  /// Elements of the shard number `index` from now on, with their first and second moment.
+  /// Elements of the shard number `index` from now on, with their first and second moment of as many elements.
   void add(size_t index, const Optimizer::Shard& shard, ElementRange elements, const at::Tensor& exp_avg,
            const at::Tensor& exp_avg_sq);
 
@@ -22,8 +22,9 @@ class AdamWElements {
 
  private:
   struct Piece {
-    size_t index;               ///< of the shard
-    int64_t begin;              ///< in the shard
+    size_t index;   ///< of the shard
+    int64_t begin;  ///< in the shard
+    double lr_scale;
     ops::AdamWTensors tensors;  ///< without gradients
   };
 

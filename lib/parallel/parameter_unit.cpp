@@ -20,7 +20,7 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 }  // namespace
 
 at::Tensor ParameterUnit::param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay,
-                                std::vector<int64_t> matrix_rows) {
+                                std::vector<int64_t> matrix_rows, LrGroup lr_group) {
   Param p;
   p.name = name;
   p.numel = c10::multiply_integers(shape);
@@ -28,6 +28,7 @@ at::Tensor ParameterUnit::param(const std::string& name, std::vector<int64_t> sh
   p.init = init;
   p.decay = decay;
   p.matrix_rows = std::move(matrix_rows);
+  p.lr_group = lr_group;
   p.tensor = at::empty({0}, options_);  // allocate() gives it storage
   params_.push_back(p);
   return p.tensor;

@@ -23,6 +23,8 @@ struct Init {
 };
 
 enum class Decay { kNo, kYes };
+/// What a learning rate may be given for of its own, relative to all others.
+enum class LrGroup { kBase, kRouter };
 
 /// Elements begin .. end-1 of a unit's flat buffers.
 struct ElementRange {
@@ -41,6 +43,7 @@ struct Param {
   /// optimiser of whole matrices takes one by one, in each expert. Empty where none of its dimensions is a linear map's output
   /// that should be treated so: embeddings, head, routers, norms, biases.
   std::vector<int64_t> matrix_rows;
+  LrGroup lr_group = LrGroup::kBase;
   int64_t offset = 0;  ///< first element in the flat buffer
   at::Tensor tensor;   ///< leaf; a view of the flat parameters, its grad a view of the flat gradients while there are any
 };
@@ -54,7 +57,7 @@ class ParameterUnit {
 
   /// Declares a tensor. It has storage after allocate(). `matrix_rows`: see Param; they add up to the last dimension but one.
   at::Tensor param(const std::string& name, std::vector<int64_t> shape, Init init, Decay decay,
-                   std::vector<int64_t> matrix_rows = {});
+                   std::vector<int64_t> matrix_rows = {}, LrGroup lr_group = LrGroup::kBase);
 
   /// Lays out and allocates the parameters; every tensor becomes a view and may require a gradient.
   void allocate(Comm& comm);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "lib/distributed/silent_comm.h"
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -71,6 +72,39 @@ TEST_CASE("AdamW follows its formula; norms do not decay") {
     REQUIRE((f.norm() - norm.weights).abs().max().item<double>() < 2e-6);
   }
   REQUIRE(optimizer->updates().item<double>() == 4);
+}
+
+TEST_CASE("routers have a learning rate of their own, whatever lies beside them and wherever a rank's slice cuts them") {
+  for (const int64_t rank : {0, 1, 2}) {
+    SilentComm comm(rank, 3);
+    std::vector<std::unique_ptr<ParameterUnit>> units;
+    auto& unit = *units.emplace_back(std::make_unique<ParameterUnit>("layer", at::kFloat));
+    unit.param("up", {6, 30}, Init::normal(1), Decay::kYes);
+    unit.param("router", {4, 30}, Init::normal(1), Decay::kYes, {}, LrGroup::kRouter);
+    unit.param("second_router", {4, 30}, Init::normal(1), Decay::kYes, {}, LrGroup::kRouter);
+    unit.param("down", {30, 6}, Init::normal(1), Decay::kYes);
+    unit.param("norm", {9}, Init::ones(), Decay::kNo);
+    unit.allocate(comm);
+    const OptimConfig config{.router_lr_scale = 0.1, .weight_decay = 0.3};
+    const auto optimizer = make_optimizer(config, units, comm, Sharding({}, comm));
+    optimizer->initialise(3);
+    const auto before = unit.flat_params().to(at::kDouble).clone();
+    const auto& shard = optimizer->shards()[0];
+    optimizer->step({at::ones({shard.elements.size()})}, 0.01, flag(1), flag(0));
+    auto expected = before.clone();  // a first update moves every element by the learning rate
+    for (const auto& p : unit.params()) {
+      const double lr = p.lr_group == LrGroup::kRouter ? 0.001 : 0.01, decay = p.decay == Decay::kYes ? 0.3 : 0;
+      const auto values = before.narrow(0, p.offset, p.numel);
+      expected.narrow(0, p.offset, p.numel).copy_(values - lr * decay * values - lr);
+    }
+    for (const auto& p : unit.params()) {
+      const int64_t begin = std::max(p.offset, shard.elements.begin), end = std::min(p.offset + p.numel, shard.elements.end);
+      if (begin >= end) continue;
+      CAPTURE(rank, p.name);
+      const auto error = unit.flat_params().slice(0, begin, end) - expected.slice(0, begin, end);
+      REQUIRE(error.abs().max().item<double>() < 2e-6);
+    }
+  }
 }
 
 TEST_CASE("a skipped step changes nothing, not even the bias correction") {
