@@ -95,5 +95,5 @@ TEST_CASE("the list of keys names those that are fixed", "[config]") {
   const std::string text = describe_keys(),
                     fixed = "    the same in all of a run: a checkpoint with another value is refused\n";
   REQUIRE_THAT(text, ContainsSubstring("    tokens of one sequence\n" + fixed));
-  REQUIRE_THAT(text, ContainsSubstring("    peak learning rate\noptim.betas"));
+  REQUIRE_THAT(text, ContainsSubstring("    peak learning rate\noptim.router_lr_scale"));
 }
