@@ -68,6 +68,9 @@ Measured measure_parallel_linear(const MoaInputs& in, const Conditions& conditio
 /// alone, also with bf16 gradients, and the sum of squares of the gradient's norm; compared with plain LibTorch.
 Measured measure_adamw(const MoeInputs& in, const Conditions& conditions);
 
+/// Muon for the same weights: its passes over elements, compared with plain LibTorch, and the Newton-Schulz iterations.
+Measured measure_muon(const MoeInputs& in, const Conditions& conditions);
+
 /// What a row of the evidence begins with: shape, type and routing.
 nlohmann::ordered_json row_of(const Sizes& sizes, const Conditions& conditions);
 

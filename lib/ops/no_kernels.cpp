@@ -10,6 +10,7 @@
 #include "lib/ops/graph.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/moe_mlp.h"
+#include "lib/ops/muon.h"
 #include "lib/ops/normal.h"
 #include "lib/ops/parallel_linear.h"
 #include "lib/ops/qk_norm_rope.h"
@@ -46,6 +47,8 @@ optional<Tensor> moe_mlp(const Tensor&, const Tensor&, const Tensor&, const Tens
                          const MoeMlpBias&) {
   return {};
 }
+bool muon_momentum(const MuonMomentum&, const Tensor&, const Tensor&) { return false; }
+bool muon_apply(const MuonApply&, const Tensor&) { return false; }
 bool fill_normal(const Tensor&, uint64_t, int64_t, float) { return false; }
 optional<Tensor> parallel_linear(const Tensor&, const Tensor&, const Routing&, RowOrder, RowOrder, const optional<Tensor>&) {
   return {};

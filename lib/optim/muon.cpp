@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lib/optim/newton_schulz.h"
+#include "lib/ops/muon.h"
+#include "lib/ops/newton_schulz.h"
 
 namespace scatterlm {
 namespace {
@@ -37,6 +38,27 @@ std::vector<Run> runs_of(const ParameterUnit& unit) {
     }
   }
   return runs;
+}
+
+/// Matrices of one shape: [n, rows, cols], the first of which is at this element of the unit.
+struct Stack {
+  int64_t begin;
+  at::Tensor matrices;
+};
+
+/// The matrices of a tensor, as few stacks as possible.
+std::vector<Stack> stacks_of(const Param& p, const at::Tensor& inputs) {
+  const int64_t cols = p.shape.back(), rows = p.matrix_rows.front();
+  if (std::ranges::count(p.matrix_rows, rows) == std::ssize(p.matrix_rows))
+    return {{p.offset, inputs.narrow(0, p.offset, p.numel).view({-1, rows, cols})}};
+  const auto experts = inputs.narrow(0, p.offset, p.numel).view({-1, p.shape[p.shape.size() - 2], cols});
+  std::vector<Stack> stacks;
+  int64_t row = 0;
+  for (const int64_t height : p.matrix_rows) {
+    stacks.push_back({p.offset + row * cols, experts.narrow(1, row, height)});
+    row += height;
+  }
+  return stacks;
 }
 
 }  // namespace
@@ -97,49 +119,42 @@ void Muon::update(const Update& u) {
 }
 
 void Muon::update_momentum(const MatrixUnit& unit, const Update& u, const at::Tensor& inputs) {
-  const auto skipped = u.skip.to(at::kBool);
-  const auto factor = at::where(skipped, at::ones_like(u.skip), at::full_like(u.skip, config_.momentum));
   const int64_t shard_begin = shards()[unit.index].elements.begin;
   for (const auto& piece : unit.pieces) {
-    const auto grad = u.grads[unit.index].narrow(0, piece.elements.begin - shard_begin, piece.elements.size());
-    auto input = at::where(skipped, 0, grad / u.grad_scale);
-    const auto momentum = piece.momentum.to(at::kFloat);
-    momentum.mul_(factor).add_(input);
-    if (!momentum.is_same(piece.momentum)) piece.momentum.copy_(momentum);
-    inputs.narrow(0, piece.elements.begin, piece.elements.size()).copy_(input.add_(momentum, config_.momentum));
+    const auto own = piece.elements;
+    ops::muon_momentum({.grads = u.grads[unit.index].narrow(0, own.begin - shard_begin, own.size()),
+                        .momentum = piece.momentum,
+                        .updates = inputs.narrow(0, own.begin, own.size()),
+                        .beta = config_.momentum},
+                       u.grad_scale, u.skip);
   }
 }
 
 /// In place, of the matrices of one tensor that have an element of `own`.
 void Muon::orthogonalise(const Param& p, ElementRange own, const at::Tensor& inputs) const {
-  const int64_t cols = p.shape.back(), stacked = p.shape[p.shape.size() - 2], experts = p.numel / (stacked * cols);
-  const auto whole = inputs.narrow(0, p.offset, p.numel).view({experts, stacked, cols});
-  int64_t row = 0;
-  for (const int64_t rows : p.matrix_rows) {
-    const auto is_own = [&](int64_t expert) {
-      const int64_t begin = p.offset + (expert * stacked + row) * cols;
-      return overlap({begin, begin + rows * cols}, own).size() > 0;
+  for (const auto& [begin, matrices] : stacks_of(p, inputs)) {
+    const int64_t count = matrices.size(0), rows = matrices.size(1), cols = matrices.size(2), stride = matrices.stride(0);
+    const auto is_own = [&](int64_t i) {
+      return overlap({begin + i * stride, begin + i * stride + rows * cols}, own).size() > 0;
     };
-    int64_t first = 0, last = experts;
+    int64_t first = 0, last = count;
     while (first < last && !is_own(first)) ++first;
     while (first < last && !is_own(last - 1)) --last;
     const double scale = kUpdateRms * std::sqrt(static_cast<double>(std::max(rows, cols)));
     const int64_t at_a_time = std::max<int64_t>(1, kElementsAtATime / (rows * cols));
-    for (int64_t expert = first; expert < last; expert += at_a_time) {
-      const auto matrices = whole.narrow(0, expert, std::min(at_a_time, last - expert)).narrow(1, row, rows);
-      matrices.copy_(newton_schulz(matrices, config_.newton_schulz_steps).mul_(scale));
-    }
-    row += rows;
+    for (int64_t i = first; i < last; i += at_a_time)
+      ops::newton_schulz_(matrices.narrow(0, i, std::min(at_a_time, last - i)), config_.newton_schulz_steps, scale);
   }
 }
 
 void Muon::update_weights(const MatrixUnit& unit, const Update& u, const at::Tensor& orthogonal) {
-  const auto rate = (1 - u.skip) * u.lr;  // [1] fp32, so that what follows is computed in fp32 whatever the state's dtype
   for (const auto& piece : unit.pieces) {
-    const auto step = orthogonal.narrow(0, piece.elements.begin, piece.elements.size()) * rate;
-    const auto kept = piece.weights * (1 - rate * piece.weight_decay);
-    piece.weights.copy_(kept - step);
-    if (piece.params.data_ptr() != piece.weights.data_ptr()) piece.params.copy_(piece.weights);
+    ops::muon_apply({.updates = orthogonal.narrow(0, piece.elements.begin, piece.elements.size()),
+                     .weights = piece.weights,
+                     .params = piece.params,
+                     .lr = u.lr,
+                     .weight_decay = piece.weight_decay},
+                    u.skip);
   }
 }
 

@@ -49,7 +49,7 @@ class Muon final : public Optimizer {
   OptimConfig config_;
   AdamWElements others_;
   std::vector<MatrixUnit> matrix_units_;
-  at::Tensor buffer_;  ///< [largest unit with matrices]: U of a whole unit, then newton_schulz(U) with its scale
+  at::Tensor buffer_;  ///< [largest unit with matrices]: U of a whole unit, then what ops::newton_schulz_ made of it
 };
 
 }  // namespace scatterlm

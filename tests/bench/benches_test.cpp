@@ -17,8 +17,8 @@ TEST_CASE("benches: each measures one shape after the other", "[benches]") {
     INFO(bench.name);
     if (!bench.has_experts) continue;
     const bool moa = bench.name == "moa" || bench.name == "parallel_linear";
-    const bool kernels_alone =
-        bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing" || bench.name == "adamw";
+    const bool kernels_alone = bench.name == "grouped_gemm" || bench.name == "gather_sum" || bench.name == "routing" ||
+                               bench.name == "adamw" || bench.name == "muon";
     const auto measurements = bench.parse(moa ? "jetmoe;2,5,16,4,3,1" : "7B-mid;5,16,24,6,3");
     REQUIRE(measurements.size() == 2);
     REQUIRE(measurements[0].shape == (moa ? "jetmoe 8,4096,2048,8,2,16" : "7B-mid 24576,1536,512,64,4"));
@@ -145,6 +145,17 @@ TEST_CASE("parallel_linear: four orders of rows", "[benches]") {
   REQUIRE((rows[0]["rows"] == "token_to_token" && rows[3]["rows"] == "expert_to_expert"));
   for (const auto& row : rows)
     REQUIRE(double(row["fwdbwd_ms"]) * double(row["fwdbwd_tflops"]) * 1e9 == Approx(6.0 * 14 * 16 * 128));
+}
+
+TEST_CASE("muon: bytes of its passes, FLOPs of its products", "[benches]") {
+  const Machine machine;
+  const auto row = measure_muon(make_inputs(kShape, RoutingPattern::kRandom, at::kCPU), few_rounds(machine)).rows[0];
+  const double elements = 3.0 * 6 * 16 * 24;
+  REQUIRE(row["elements"] == elements);
+  REQUIRE(double(row["momentum_ms"]) * double(row["momentum_gbps"]) * 1e6 == Approx(16 * elements));
+  REQUIRE(double(row["aten"]["apply"]["ms"]) * double(row["aten"]["apply"]["gbps"]) * 1e6 == Approx(12 * elements));
+  const double flops = 5.0 * 3 * 6 * (4 * 16 * 16 * 24 + 2 * 16 * 16 * 16);
+  REQUIRE(double(row["newton_schulz_ms"]) * double(row["newton_schulz_tflops"]) * 1e9 == Approx(flops));
 }
 
 TEST_CASE("adamw: bytes of a step with either state, and of the norm", "[benches]") {

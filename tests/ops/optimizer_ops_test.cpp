@@ -4,12 +4,18 @@
 #include "lib/ops/sum_of_squares.h"
 #include "tests/catch.h"
 #include "tests/ops/adamw_cases.h"
+#include "tests/ops/muon_cases.h"
 
 namespace scatterlm {
 
 TEST_CASE("adamw: as at::_fused_adamw_, on a GPU", "[adamw][.gpu]") {
   const auto state = GENERATE(at::kFloat, at::kBFloat16), grads = GENERATE(at::kFloat, at::kBFloat16);
   test::check_adamw(at::kCUDA, GENERATE(1, 31, 2064, 1 << 22), state, grads);
+}
+
+TEST_CASE("muon: as the plain operations, on a GPU", "[muon][.gpu]") {
+  const auto state = GENERATE(at::kFloat, at::kBFloat16), grads = GENERATE(at::kFloat, at::kBFloat16);
+  test::check_muon(at::kCUDA, GENERATE(1, 8, 31, 2064, 1 << 22), state, grads);
 }
 
 TEST_CASE("sum_of_squares: over vectors of any length, the same bits twice, on a GPU", "[sum_of_squares][.gpu]") {
