@@ -12,11 +12,13 @@ void newton_schulz_(const at::Tensor& matrices, int64_t iterations, double scale
   auto x = out * (norm + kTiny).reciprocal().to(out.scalar_type());
   for (int64_t i = 1; i <= iterations; ++i) {
     const auto gram = at::bmm(x, x.mT());
-    const auto factors = at::baddbmm(gram, gram, gram, /*beta=*/b, /*alpha=*/c);
+    const double factor = i < iterations ? 1 : scale;
+    const auto polynomial = at::baddbmm(gram, gram, gram, /*beta=*/b * factor, /*alpha=*/c * factor);
+    polynomial.diagonal(0, 1, 2).add_(a * factor);  // not a X added by the product below, which would copy X before
     if (i < iterations)
-      x = at::baddbmm(x, factors, x, /*beta=*/a, /*alpha=*/1);
+      x = at::bmm(polynomial, x);
     else
-      at::baddbmm_out(out, x, factors, x, /*beta=*/a * scale, /*alpha=*/scale);
+      at::bmm_out(out, polynomial, x);
   }
 }
 
