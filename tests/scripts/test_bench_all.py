@@ -4,8 +4,10 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -19,7 +21,7 @@ bench_all = load("bench_all")
 RESULTS = ROOT / "tests/bench/results"
 
 PROGRAM = """#!{python}
-import json, os, pathlib, sys
+import json, os, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 if sys.argv[1] == "--version":
     sys.exit(print((here / "version").read_text()))
@@ -29,6 +31,13 @@ with open(here / "calls", "a") as calls:
 if (here / f"broken_{{name}}").exists():
     out.write_text("half")
     sys.exit("measuring\\nno such kernel")
+if (here / f"slow_{{name}}").exists():
+    try:
+        (here / "started").touch()
+        time.sleep(60)
+    finally:
+        time.sleep(1)
+        (here / "ended").touch()
 out.parent.mkdir(exist_ok=True)
 out.write_text(json.dumps({{"bench": name, "sources": ["kernels", "lib/ops"], "source_hash": "{kernels}"}}))
 """
@@ -115,6 +124,20 @@ def test_files_of_other_machines_are_left_out(machine):
     assert machine.run("router_h200").stdout.startswith("router_h200: left out: needs 1 H200; here: 1 x NVIDIA A100")
     assert machine.run("router_h200", "--any-gpu").returncode == 0
     assert machine.calls() == ["router unset"]
+
+
+def test_an_interrupted_command_ends_what_it_started(machine):
+    (machine.folder / "slow_router").touch()
+    arguments = [sys.executable, ROOT / "scripts/bench_all", "--out", machine.out, "router_h200"]
+    process = subprocess.Popen(arguments, env={**os.environ, "SCATTERLM_BINARY": str(machine.program)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    deadline = time.monotonic() + 30
+    while not (machine.folder / "started").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1].strip() == "interrupted; the same command goes on"
+    assert process.returncode == 130 and (machine.folder / "ended").exists()
 
 
 def test_the_list_measures_nothing(machine):
