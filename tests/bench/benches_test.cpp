@@ -1,5 +1,6 @@
 #include "lib/bench/bench.h"
 #include "lib/bench/norms.h"
+#include "lib/util/memory_meter.h"
 #include "tests/catch.h"
 
 namespace scatterlm::bench {
@@ -170,6 +171,17 @@ TEST_CASE("adamw: bytes of a step with either state, and of the norm", "[benches
   REQUIRE(bytes(row["bf16_state_ms"], row["bf16_state_gbps"]) == Approx(elements * (4 + 3 * 4)));
   REQUIRE(bytes(row["bf16_ms"], row["bf16_gbps"]) == Approx(elements * (2 + 3 * 4)));
   REQUIRE(bytes(row["aten"]["norm"]["ms"], row["aten"]["norm"]["gbps"]) == Approx(elements * 4));
+}
+
+TEST_CASE("adamw: memory for one kind of state, and for copies of its ends", "[benches]") {
+  const Machine machine;
+  const MoeShape shape{.tokens = 5, .model = 1024, .width = 1024, .experts = 4, .top_k = 2};
+  const auto in = make_inputs(shape, RoutingPattern::kRandom, at::kCPU);
+  const MemoryMeter meter(at::kCPU);
+  const double elements = measure_adamw(in, few_rounds(machine)).rows[0]["elements"];
+  REQUIRE(elements == 3.0 * 4 * 1024 * 1024);
+  // 4 bytes of weights, 18 of float32 state with gradients and bfloat16 parameters, and 2 * 48 / 12 of the copies.
+  REQUIRE(static_cast<double>(meter.peak_bytes()) < 34 * elements);
 }
 
 TEST_CASE("inference: the weights of the experts that the tokens take", "[benches]") {
