@@ -8,6 +8,7 @@
 #include "kernels/gather_sum.h"
 #include "lib/ops/grouped_gemm_cuda.h"
 #include "lib/ops/moe_mlp.h"
+#include "lib/ops/routing_cuda.h"
 #include "lib/util/error.h"
 
 namespace scatterlm::ops {
@@ -141,7 +142,8 @@ std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor
   const c10::DeviceGuard guard(x_TD.device());
   const auto& [b1, b2] = bias;
   const int64_t rows = routing.tokens_R.size(0), width = w2.size(2);
-  const ExpertGemms gemms(x_TD, routing.offsets_E1, routing.tiles_E3, rows);
+  const auto tiles_E3 = tiles_for_stream(routing, current_stream(x_TD));
+  const ExpertGemms gemms(x_TD, routing.offsets_E1, tiles_E3, rows);
   auto h = at::empty({rows, w1.size(1)}, x_TD.options()), act_RF = at::empty({rows, width}, x_TD.options());
   kernels::grouped_gemm_activation_fwd({.product = gemms.times(x_TD, routing.tokens_R.const_data_ptr<int32_t>(), w1, width),
                                         .activation = kind,
@@ -157,6 +159,7 @@ std::optional<at::Tensor> cuda::moe_mlp(const at::Tensor& x_TD, const at::Tensor
     backward->saved = {saved(x_TD), saved(w1), saved(w2), saved(gates), saved(b1), saved(b2)};
     backward->h = h;
     backward->routing = routing;
+    backward->routing.tiles_E3 = tiles_E3;
     backward->kind = kind;
   }
   h.reset();  // otherwise its memory is free for the rows of the down projection

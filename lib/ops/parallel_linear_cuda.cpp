@@ -6,6 +6,7 @@
 #include "lib/ops/gather_sum.h"
 #include "lib/ops/grouped_gemm_cuda.h"
 #include "lib/ops/parallel_linear.h"
+#include "lib/ops/routing_cuda.h"
 
 namespace scatterlm::ops {
 namespace {
@@ -97,8 +98,8 @@ std::optional<at::Tensor> cuda::parallel_linear(const at::Tensor& x, const at::T
   if (!kernels_take(x) || !kernels_take(weight) || weight.size(1) % 8 != 0 || !routing.tiles_E3.defined()) return {};
   const c10::DeviceGuard guard(x.device());
   return ParallelLinearCudaFunction::apply(x, weight, gates_TK, routing.sorted_R, routing.tokens_R, routing.inverse_R,
-                                           routing.offsets_E1, routing.tiles_E3, in_order == RowOrder::kToken,
-                                           out_order == RowOrder::kToken);
+                                           routing.offsets_E1, tiles_for_stream(routing, current_stream(x)),
+                                           in_order == RowOrder::kToken, out_order == RowOrder::kToken);
 }
 
 }  // namespace scatterlm::ops

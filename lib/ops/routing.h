@@ -4,6 +4,8 @@
 
 #include <optional>
 
+struct CUstream_st;
+
 namespace scatterlm::ops {
 
 /// Slot index i = t*K + j. All int32, on the device of the ids.
@@ -16,6 +18,9 @@ struct Routing {
   at::Tensor offsets_E1;    ///< [E+1]: rows of expert e are offsets[e] .. offsets[e+1]-1
   at::Tensor tokens_R;      ///< token of row m
   at::Tensor tiles_E3;      ///< on a GPU only, for its kernels: see kernels/grouped_gemm.h
+  /// The stream (a cudaStream_t) whose products use the tile counters in tiles_E3; those on other streams get counters of their
+  /// own, see tiles_for_stream() in routing_cuda.h.
+  CUstream_st* stream = nullptr;
   /// Undefined: K slots for every token. Otherwise slots of token t are token_offsets[t] .. token_offsets[t+1]-1, and R is only
   /// a bound of their number, see token_rounding.h.
   at::Tensor token_offsets_T1;

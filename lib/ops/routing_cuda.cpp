@@ -10,7 +10,8 @@
 namespace scatterlm::ops {
 
 NewRouting::NewRouting(const at::Tensor& ids_TK, int64_t num_experts)
-    : routing{.num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts} {
+    : routing{
+          .num_tokens = ids_TK.size(0), .top_k = ids_TK.size(1), .num_experts = num_experts, .stream = current_stream(ids_TK)} {
   const int64_t rows = ids_TK.numel();
   const int64_t workspace_size =
       kernels::ceil_div(kernels::routing_workspace_bytes(rows, num_experts), int64_t{sizeof(int32_t)});
@@ -33,11 +34,16 @@ NewRouting::NewRouting(const at::Tensor& ids_TK, int64_t num_experts)
           .workspace = workspace.mutable_data_ptr()};
 }
 
+at::Tensor tiles_for_stream(const Routing& routing, CUstream_st* stream) {
+  if (stream == routing.stream) return routing.tiles_E3;
+  return at::constant_pad_nd(routing.tiles_E3.slice(0, 0, routing.num_experts + 1), {0, 2});
+}
+
 std::optional<Routing> cuda::make_routing(const at::Tensor& ids_TK, int64_t num_experts) {
   if (!has_kernels(ids_TK) || num_experts > kernels::kMaxRoutingExperts) return {};
   const c10::DeviceGuard guard(ids_TK.device());
   const NewRouting made(ids_TK, num_experts);
-  kernels::make_routing(made.args, current_stream(ids_TK));
+  kernels::make_routing(made.args, made.routing.stream);
   return made.routing;
 }
 

@@ -21,7 +21,7 @@ class TokenRoundingFunction : public torch::autograd::Function<TokenRoundingFunc
     const int64_t tokens = logits_TE.size(0), experts = logits_TE.size(1), top_k = options.num_experts_per_tok;
     const int64_t bound = max_slots(tokens, experts, top_k);
     const auto data = [](const at::Tensor& x) { return x.mutable_data_ptr<int32_t>(); };
-    routing = {.num_tokens = tokens, .top_k = top_k, .num_experts = experts};
+    routing = {.num_tokens = tokens, .top_k = top_k, .num_experts = experts, .stream = current_stream(logits_TE)};
     at::Tensor experts_R;
     allocate_together(ids_TK.options(), {{routing.sorted_R, bound},
                                          {routing.inverse_R, bound},
@@ -46,7 +46,7 @@ class TokenRoundingFunction : public torch::autograd::Function<TokenRoundingFunc
                                     .tiles_E3 = data(routing.tiles_E3)};
     const auto workspace = at::empty({kernels::token_rounding_workspace_bytes(args)}, ids_TK.options().dtype(at::kByte));
     args.workspace = workspace.mutable_data_ptr();
-    kernels::token_rounding_fwd(args, current_stream(logits_TE));
+    kernels::token_rounding_fwd(args, routing.stream);
     save_options(ctx, options);
     ctx->save_for_backward({logits_TE, ids_TK, experts_R, routing.token_offsets_T1});
     return gates_R;
