@@ -8,6 +8,7 @@
 #include "app/command_line.h"
 #include "app/commands.h"
 #include "app/compare_options.h"
+#include "app/failure.h"
 #include "app/train_processes.h"
 #include "app/training_run.h"
 #include "lib/bench/evidence.h"
@@ -18,8 +19,10 @@
 #include "lib/report/loss_comparison.h"
 #include "lib/train/kernel_limits.h"
 #include "lib/train/speed_run.h"
+#include "lib/util/escape.h"
 #include "lib/util/file.h"
 #include "lib/util/gpu.h"
+#include "lib/util/log/log.h"
 #include "lib/util/memory.h"
 #include "lib/util/memory_meter.h"
 
@@ -205,10 +208,18 @@ LossComparison plan_runs(const CompareOptions& options, std::vector<Side> sides)
   return comparison;
 }
 
-std::string describe(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run) {
-  auto text = model.side.name;
-  if (!run.value.empty()) text += fmt::format(", {}={}", options.sweep_key(), run.value);
-  return text + fmt::format(", seed {}", run.seed);
+/// Takes over from an earlier call which runs failed.
+void read_failures(const std::string& path, LossComparison& comparison) {
+  const auto json = parse_json(read_file(path), path);
+  for (size_t i = 0; i < comparison.models.size(); i++) {
+    for (const auto& before : JsonFields{json["rows"][i], path}.list("runs")) {
+      if (!before.contains("error") || before["error"].is_null()) continue;
+      const JsonFields fields{before, path};
+      auto& runs = comparison.models[i].runs;
+      const auto run = std::ranges::find(runs, fields.text("folder"), &ComparedRun::folder);
+      if (run != runs.end()) run->error = fields.text("error");
+    }
+  }
 }
 
 std::vector<std::string> sets_of_run(const CompareOptions& options, const ComparedModel& model, const ComparedRun& run) {
@@ -223,11 +234,17 @@ bool is_complete(const Config& config, const std::string& folder) {
 }
 
 /// The run as `scatterlm train` would make it, in this process.
-ExitCode train_here(const Config& config, const at::Device& device, const std::string& folder) {
+TrainingEnd train_here(const std::string& name, const Config& config, const at::Device& device, const std::string& folder) {
   release_cached_memory(device);
   TrainOptions train_options;
   train_options.run_dir = folder;
-  return run_training(config, train_options);
+  try {
+    return {run_training(config, train_options), ""};
+  } catch (const std::exception& error) {
+    const auto failure = explain_failure(error, /*trains=*/true);
+    log_error(name + ": " + failure.text);
+    return {failure.code, failure.text};
+  }
 }
 
 TrainingCommand training_command(const std::string& name, const std::string& path, const std::vector<std::string>& sets,
@@ -237,31 +254,46 @@ TrainingCommand training_command(const std::string& name, const std::string& pat
   return command;
 }
 
-/// Value by value and seed by seed, so that a slow hour of the machine meets all models; what is complete is left alone.
-ExitCode train_all(const CompareOptions& options, LossComparison& comparison, const std::string& folder) {
+/// Value by value and seed by seed, so that a slow hour of the machine meets all models; what is complete or has failed is left
+/// alone. A run that fails does not end the others; save() is called after each. Returns kExitDone, or kExitRestart if it was
+/// asked to stop.
+ExitCode train_all(const CompareOptions& options, LossComparison& comparison, const std::string& folder,
+                   const std::function<void()>& save) {
   const size_t runs = comparison.models.front().runs.size();
   const auto device = comparison.models.front().side.numerics.device;
   const int64_t jobs = options.jobs > 0 ? options.jobs : std::max<int64_t>(1, std::ssize(gpus()));
   std::vector<TrainingCommand> commands;
+  std::vector<ComparedRun*> runs_of_commands;
+  const auto keep = [&](ComparedRun& run, const TrainingEnd& end) {
+    if (end.code == kExitDone) return;
+    run.error = escape_control(end.error);
+    save();
+  };
   for (size_t i = 0; i < runs; i++) {
-    for (const auto& model : comparison.models) {
-      const auto& run = model.runs[i];
-      const auto run_dir = folder + "/" + run.folder, name = describe(options, model, run);
+    for (auto& model : comparison.models) {
+      auto& run = model.runs[i];
+      if (!run.error.empty()) continue;
+      const auto run_dir = folder + "/" + run.folder, name = run_name(model.side.name, comparison.sweep, run.value, run.seed);
       const auto sets = sets_of_run(options, model, run);
       const auto config = load_config(model.side.path, sets);
       if (is_complete(config, run_dir)) continue;
       if (jobs > 1) {
         commands.push_back(training_command(name, model.side.path, sets, run_dir));
+        runs_of_commands.push_back(&run);
         continue;
       }
       std::cout << fmt::format("\n{}: {}", run_dir, name) << std::endl;
-      if (const auto code = train_here(config, device, run_dir); code != kExitDone) return code;
+      const auto end = train_here(name, config, device, run_dir);
+      if (end.code == kExitRestart) return kExitRestart;
+      keep(run, end);
     }
   }
   release_cached_memory(device);
-  if (const auto code = train_in_processes(commands, jobs); code != kExitDone) return code;
+  const auto ended = [&](size_t number, const TrainingEnd& end) { keep(*runs_of_commands[number], end); };
+  if (const auto code = train_in_processes(commands, jobs, ended); code != kExitDone) return code;
   for (auto& model : comparison.models)
-    for (auto& run : model.runs) run.result = read_result(folder + "/" + run.folder);
+    for (auto& run : model.runs)
+      if (run.error.empty()) run.result = read_result(folder + "/" + run.folder);
   return kExitDone;
 }
 
@@ -275,19 +307,23 @@ ExitCode compare_losses(const CompareOptions& options, std::vector<Side> sides, 
   if (measured) require_same_settings(path, sides);
 
   auto comparison = plan_runs(options, sides);
+  if (measured && !options.retry_failed) read_failures(path, comparison);
   std::filesystem::create_directories(folder);
   const auto write = [&](bool complete) {
     auto json = loss_comparison(comparison, complete);
     json["command"] = options.command();
     json["device"] = describe(sides.front().numerics);
-    write_file_atomic(path, json.dump(1) + "\n");
+    write_file_atomic(path, json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     return json;
   };
-  if (!measured) write(false);
-  if (const auto code = train_all(options, comparison, folder); code != kExitDone) return code;
+  if (!measured || options.retry_failed) write(false);
+  if (const auto code = train_all(options, comparison, folder, [&] { write(false); }); code != kExitDone) return code;
   const auto json = write(true);
   std::cout << '\n' << loss_comparison_text(json) << '\n' << comparison_text(sides) << '\n' << path << std::endl;
   if (!options.json.empty()) write_evidence(options, machine, sources, sides, json["rows"]);
+  if (const auto failed = failed_runs(json, path); !failed.empty())
+    log_warning(fmt::format("the comparison leaves out {} of {} runs, which failed; --retry-failed trains them again",
+                            failed.size(), comparison.models.size() * comparison.models.front().runs.size()));
   return kExitDone;
 }
 

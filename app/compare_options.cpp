@@ -23,8 +23,10 @@ MatchedSize matched_size(const std::string& name) {
 
 void CompareOptions::check() const {
   if (configs.size() < 2) fail_user("compare needs at least two configuration files; the first one is the baseline");
-  if (speed_only && (tokens > 0 || minutes > 0 || seeds > 1 || !sweep.empty() || !out.empty()))
-    fail_user("--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep and --out have no effect; leave them out");
+  if (speed_only && (tokens > 0 || minutes > 0 || seeds > 1 || !sweep.empty() || !out.empty() || retry_failed))
+    fail_user(
+        "--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep, --out and --retry-failed have no effect; leave "
+        "them out");
   if (tokens > 0 && minutes > 0) fail_user("--tokens and --minutes both set the length of the runs; give one of them");
   if (sweep.empty()) return;
   const auto values = sweep_values();
@@ -87,7 +89,9 @@ std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& a
       ->add_option("--minutes", options->minutes,
                    "Train every run on as many tokens as its model trains in this time, by the speed measured first")
       ->check(in_range(1e-3, 1e9));
-  command->add_option("--sweep", options->sweep, "Train every model with each value of a key, and compare the best: a.b=c,d,e");
+  command->add_option("--sweep", options->sweep,
+                      "Train every model with each value of a key, and compare the best: a.b=c,d,e. "
+                      "A value with which training fails, for example by divergence, is left out");
   command->add_option("--seeds", options->seeds, "Train with this many seeds, from train.seed on")
       ->capture_default_str()
       ->check(in_range(1, 1000));
@@ -99,6 +103,9 @@ std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& a
   command->add_option(
       "--out", options->out,
       "Folder for the runs and comparison.json; the same command continues there. Default: RUN.DIR/compare-NAMES");
+  command->add_flag(
+      "--retry-failed", options->retry_failed,
+      "Train runs that failed in an earlier call again, from their newest checkpoint; without it they are left out");
   command->add_option_function<std::string>(
       "--match", [options = options.get()](const std::string& name) { options->match = matched_size(name); },
       "Refuse models whose active_flops, active_params or total_params differ by more than 2 %, and name the width that fits");

@@ -25,7 +25,7 @@ struct CompareOptions {
   std::string json, out, sweep;
   int64_t seeds = 1, jobs = 0, blocks = 8, steps_per_block = 5;
   double tokens = 0, minutes = 0;
-  bool speed_only = false;
+  bool speed_only = false, retry_failed = false;
   std::optional<MatchedSize> match;
 
   /// Throws Error for options that contradict each other.

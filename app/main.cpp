@@ -9,16 +9,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "app/command_line.h"
 #include "app/commands.h"
-#include "lib/train/memory_estimate.h"
+#include "app/failure.h"
 #include "lib/util/error.h"
-#include "lib/util/limits.h"
 #include "lib/util/log/log.h"
-#include "lib/util/out_of_memory.h"
 #include "lib/util/output.h"
 #include "lib/util/stop_signals.h"
 #include "lib/util/text.h"
@@ -78,13 +75,6 @@ void parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
-/// What helps against an allocation that failed.
-std::string explain_memory(const CLI::App& app, const std::string& allocation) {
-  const bool trains = app.got_subcommand("train") || app.got_subcommand("compare");
-  return fmt::format("out of memory: {}; {}", allocation,
-                     trains ? scatterlm::memory_advice() : "use smaller sizes or a machine with more memory");
-}
-
 /// Ends without the destructors of libraries: those of CUDA would wait for a collective that other ranks never join.
 [[noreturn]] void end_after_error(std::string_view text, int code) {
   scatterlm::log_error(text);
@@ -133,14 +123,9 @@ int main(int argc, char** argv) {
     check_subcommands(app, argc, argv);
     parse(app, argc, argv);
     if (!is_run(argc, argv)) require_printed();
-  } catch (const Error& error) {
-    end_after_error(error.what(), error.code());
-  } catch (const std::system_error& error) {  // of the standard library: a thread that could not be started
-    end_after_error(first_line(error.what()) + explain_limit(error.code().value()), kExitFailure);
   } catch (const std::exception& error) {
-    if (const auto allocation = failed_allocation(error)) end_after_error(explain_memory(app, *allocation), kExitUser);
-    // The text of LibTorch's exceptions goes on for lines with its own stack; the first line says what happened.
-    end_after_error(first_line(error.what()), kExitFailure);
+    const auto failure = explain_failure(error, app.got_subcommand("train") || app.got_subcommand("compare"));
+    end_after_error(failure.text, failure.code);
   }
   return exit_code;
 }

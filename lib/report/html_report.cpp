@@ -11,6 +11,7 @@
 #include "lib/config/load.h"
 #include "lib/io/json.h"
 #include "lib/nn/model_size.h"
+#include "lib/report/loss_comparison.h"
 #include "lib/report/page/assets.h"
 #include "lib/train/flops.h"
 #include "lib/util/error.h"
@@ -164,7 +165,7 @@ std::string comparison_at(const std::string& path) {
   return path.ends_with(".json") ? path : "";
 }
 
-/// What page/page.js shows of a comparison.json: `sweep`, and `rows` of names and figures once it is complete.
+/// What page/page.js shows of a comparison.json: `sweep`, `failed` runs, and `rows` of names and figures once it is complete.
 Json comparison_table(const nlohmann::json& comparison, const std::string& path) {
   Json rows = Json::array();
   const bool complete = comparison.value("complete", false);
@@ -177,7 +178,10 @@ Json comparison_table(const nlohmann::json& comparison, const std::string& path)
       shown[key] = number_of(row, key);
     if (complete) rows.push_back(std::move(shown));
   }
-  return {{"path", path}, {"sweep", comparison.contains("sweep") ? comparison["sweep"] : nlohmann::json()}, {"rows", rows}};
+  return {{"path", path},
+          {"sweep", comparison.contains("sweep") ? comparison["sweep"] : nlohmann::json()},
+          {"failed", failed_runs(comparison, path)},
+          {"rows", rows}};
 }
 
 /// Folders of the runs with the best value of each model, or, while it is not complete, of all that have begun.

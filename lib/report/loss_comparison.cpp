@@ -7,6 +7,7 @@
 
 #include "lib/bench/figure.h"
 #include "lib/config/load.h"
+#include "lib/io/json.h"
 #include "lib/util/error.h"
 #include "lib/util/text.h"
 
@@ -21,22 +22,31 @@ double tokens_of(const Config& config) {
 
 Json json_or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-/// The final validation loss: that after all tokens.
+/// The final validation loss: that after all tokens; none of a run that failed.
 std::optional<double> final_loss(const ComparedRun& run, double tokens) {
+  if (!run.error.empty()) return std::nullopt;
   const auto& curve = run.result.curve;
   if (curve.empty() || curve.back().tokens < tokens) return std::nullopt;
   return curve.back().loss;
 }
 
-Json run_json(const ComparedRun& run, double tokens) {
+/// Why a run of a complete comparison has no final loss; empty if it has one.
+std::string error_of(const ComparedRun& run, double tokens) {
+  if (!run.error.empty() || final_loss(run, tokens)) return run.error;
+  return "ended without a finite validation loss";
+}
+
+Json run_json(const ComparedRun& run, double tokens, const std::string& error) {
+  const auto known = [&](int64_t count) { return run.error.empty() ? Json(count) : Json(); };
   return {{"folder", run.folder},
           {"value", run.value.empty() ? Json() : Json(run.value)},
           {"seed", run.seed},
+          {"error", error.empty() ? Json() : Json(error)},
           {"val_loss", json_or_null(final_loss(run, tokens))},
           {"val_bpb", json_or_null(run.result.bits_per_byte)},
           {"load_max_mean", json_or_null(run.result.load_max_mean)},
-          {"dead_experts", run.result.dead_experts},
-          {"nonfinite_steps", run.result.nonfinite_steps}};
+          {"dead_experts", known(run.result.dead_experts)},
+          {"nonfinite_steps", known(run.result.nonfinite_steps)}};
 }
 
 /// Mean of what all runs have.
@@ -53,28 +63,38 @@ std::optional<double> mean_of(const std::vector<const ComparedRun*>& runs, auto&
 /// The runs of a value of the sweep, one per seed.
 struct Trial {
   std::string value;
-  std::vector<const ComparedRun*> runs;
-  std::optional<double> loss;  ///< mean of the final ones; none if a run has none, or one that is not finite
+  std::vector<const ComparedRun*> runs = {};  ///< those that ended with a finite loss
+  int64_t failed = 0;                         ///< number of the others
+  std::optional<double> loss = {};            ///< mean of the final ones; none if all failed
 };
 
 std::vector<Trial> trials_of(const ComparedModel& model, double tokens) {
   std::vector<Trial> trials;
   for (const auto& run : model.runs) {
-    if (trials.empty() || trials.back().value != run.value) trials.push_back({.value = run.value, .runs = {}, .loss = {}});
-    trials.back().runs.push_back(&run);
+    if (trials.empty() || trials.back().value != run.value) trials.push_back({.value = run.value});
+    if (final_loss(run, tokens))
+      trials.back().runs.push_back(&run);
+    else
+      trials.back().failed++;
   }
-  for (auto& trial : trials) trial.loss = mean_of(trial.runs, [&](const ComparedRun& run) { return final_loss(run, tokens); });
+  for (auto& trial : trials)
+    if (!trial.runs.empty()) trial.loss = mean_of(trial.runs, [&](const ComparedRun& run) { return final_loss(run, tokens); });
   return trials;
 }
 
 /// Fills in what the model learned with the best value; `first`: the finished row of the first model, none for itself.
-void write_learning(Json& row, const ComparedModel& model, bool swept, const Json* first) {
+void write_learning(Json& row, const ComparedModel& model, const std::string& sweep, const Json* first) {
   const double tokens = row["tokens"];
   const auto trials = trials_of(model, tokens);
-  const auto best = std::ranges::min_element(
-      trials, {}, [](const Trial& trial) { return trial.loss.value_or(std::numeric_limits<double>::infinity()); });
-  if (!best->loss)
-    fail_user("{}: no run ended with a finite validation loss; lower optim.lr or raise optim.warmup_steps", model.side.name);
+  // First by failed runs: a mean over fewer seeds can be lower because a bad one is not in it.
+  const auto best = std::ranges::min_element(trials, {}, [](const Trial& trial) {
+    return std::pair(trial.failed, trial.loss.value_or(std::numeric_limits<double>::infinity()));
+  });
+  if (!best->loss) {
+    const auto& run = model.runs.front();
+    fail("{}: no run ended with a finite validation loss ({}: {}); --retry-failed trains failed runs again", model.side.name,
+         run_name(model.side.name, sweep, run.value, run.seed), error_of(run, tokens));
+  }
   std::vector<double> losses;
   std::vector<LossCurve> curves;
   for (const auto* run : best->runs) {
@@ -82,7 +102,8 @@ void write_learning(Json& row, const ComparedModel& model, bool swept, const Jso
     curves.push_back(run->result.curve);
   }
   const auto curve = mean_curve(curves);
-  row["best"] = swept ? Json(best->value) : Json();
+  row["best"] = sweep.empty() ? Json() : Json(best->value);
+  row["failed"] = best->failed;
   row["val_loss"] = *best->loss;
   row["val_loss_min"] = std::ranges::min(losses);
   row["val_loss_max"] = std::ranges::max(losses);
@@ -107,8 +128,9 @@ void write_learning(Json& row, const ComparedModel& model, bool swept, const Jso
     row["seconds_share"] = seconds_share;
   }
   row["by_value"] = nullptr;
-  if (!swept) return;
-  for (const auto& trial : trials) row["by_value"].push_back({{"value", trial.value}, {"val_loss", json_or_null(trial.loss)}});
+  if (sweep.empty()) return;
+  for (const auto& trial : trials)
+    row["by_value"].push_back({{"value", trial.value}, {"val_loss", json_or_null(trial.loss)}, {"failed", trial.failed}});
 }
 
 // ---- text
@@ -157,6 +179,13 @@ std::string results_table(const Json& comparison) {
   return bench::format_table(table);
 }
 
+/// Of a value of the sweep.
+std::string trial_text(const Json& trial) {
+  if (trial["val_loss"].is_null()) return "failed";
+  const auto loss = number(trial["val_loss"], "{:.4f}");
+  return trial["failed"] == 0 ? loss : fmt::format("{} ({} failed)", loss, trial["failed"].get<int64_t>());
+}
+
 /// A line per value, and which models have their best value at an end of the sweep.
 std::string sweep_table(const Json& comparison) {
   const Json& rows = comparison["rows"];
@@ -172,9 +201,22 @@ std::string sweep_table(const Json& comparison) {
   }
   for (size_t i = 0; i < rows[0]["by_value"].size(); i++) {
     table.push_back({rows[0]["by_value"][i]["value"].get<std::string>()});
-    for (const auto& row : rows) table.back().push_back(number(row["by_value"][i]["val_loss"], "{:.4f}"));
+    for (const auto& row : rows) table.back().push_back(trial_text(row["by_value"][i]));
   }
   return "\n" + bench::format_table(table) + at_end;
+}
+
+/// A line per run that failed, and which models have fewer seeds for it; empty if none failed.
+std::string failures_text(const Json& comparison) {
+  std::string text;
+  for (const auto& run : failed_runs(comparison, "comparison")) text += fmt::format("  {}\n", run);
+  if (text.empty()) return "";
+  text = "\nFailed:\n" + text;
+  for (const auto& row : comparison["rows"])
+    if (row["failed"] != 0)
+      text += fmt::format("The figures of {} leave out {} of its seeds.\n", row["name"].get<std::string>(),
+                          row["failed"].get<int64_t>());
+  return text;
 }
 
 std::string conclusion(const Json& first, const Json& row) {
@@ -189,6 +231,27 @@ std::string conclusion(const Json& first, const Json& row) {
 
 }  // namespace
 
+std::string run_name(const std::string& model, const std::string& sweep, const std::string& value, int64_t seed) {
+  return fmt::format("{}{}, seed {}", model, value.empty() ? "" : fmt::format(", {}={}", sweep, value), seed);
+}
+
+std::vector<std::string> failed_runs(const nlohmann::json& comparison, const std::string& where) {
+  const JsonFields fields{comparison, where};
+  std::vector<std::string> failed;
+  for (const auto& row : fields.list("rows")) {
+    const JsonFields model{row, where};
+    for (const auto& entry : model.list("runs")) {
+      const JsonFields run{entry, where};
+      if (!entry.contains("error") || entry["error"].is_null()) continue;
+      const bool swept = entry.contains("value") && !entry["value"].is_null();
+      failed.push_back(
+          run_name(model.text("name"), swept ? fields.text("sweep") : "", swept ? run.text("value") : "", run.count("seed")) +
+          ": " + run.text("error"));
+    }
+  }
+  return failed;
+}
+
 Json loss_comparison(const LossComparison& comparison, bool complete) {
   Json json{
       {"sweep", comparison.sweep.empty() ? Json() : Json(comparison.sweep)}, {"complete", complete}, {"rows", Json::array()}};
@@ -201,9 +264,10 @@ Json loss_comparison(const LossComparison& comparison, bool complete) {
     row["seconds"] = tokens / row["tok_s"].get<double>();
     row["settings"] = dump_config(model.side.config);
     row["runs"] = Json::array();
-    for (const auto& run : model.runs) row["runs"].push_back(run_json(run, tokens));
+    for (const auto& run : model.runs)
+      row["runs"].push_back(run_json(run, tokens, complete ? error_of(run, tokens) : run.error));
     if (!is_first) row.update(comparison_ratios(first, model.side));
-    if (complete) write_learning(row, model, !comparison.sweep.empty(), is_first ? nullptr : &json["rows"][0]);
+    if (complete) write_learning(row, model, comparison.sweep, is_first ? nullptr : &json["rows"][0]);
     json["rows"].push_back(std::move(row));
   }
   return json;
@@ -213,7 +277,7 @@ std::string loss_comparison_text(const Json& comparison) {
   const Json& rows = comparison["rows"];
   std::string text = results_table(comparison);
   if (!comparison["sweep"].is_null()) text += sweep_table(comparison);
-  text += "\n";
+  text += failures_text(comparison) + "\n";
   for (size_t i = 1; i < rows.size(); i++) text += conclusion(rows[0], rows[i]);
   return text + "Time comes from the tok/s of the alternating blocks, without evaluation and checkpoints.\n";
 }

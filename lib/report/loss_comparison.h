@@ -14,8 +14,12 @@ struct ComparedRun {
   std::string folder;  ///< in that of the comparison
   std::string value;   ///< of the swept key; empty without one
   int64_t seed = 0;
-  RunResult result{};  ///< as far as it has come
+  std::string error = {};  ///< why it failed, in one line; empty if it did not
+  RunResult result{};      ///< as far as it has come
 };
+
+/// "tiny_moe, optim.lr=1e-3, seed 1".
+std::string run_name(const std::string& model, const std::string& sweep, const std::string& value, int64_t seed);
 
 struct ComparedModel {
   Side side;
@@ -29,10 +33,12 @@ struct LossComparison {
 
 /// The content of comparison.json: `sweep`, `complete` and `rows`. A row is that of comparison_row(), then `tokens` (of each
 /// run), `seconds` (those tokens at the median tok_s), `settings` (the configuration as YAML) and `runs` (folder, value, seed,
-/// val_loss, val_bpb, load_max_mean, dead_experts, nonfinite_steps; null where unknown). Once all runs are complete also, of
-/// the value with the lowest mean final validation loss over the seeds:
+/// error, val_loss, val_bpb, load_max_mean, dead_experts, nonfinite_steps; null where unknown). `error` says in one line why a
+/// run failed; figures are of runs that did not. Once all runs are complete or have failed also, of the value with the lowest
+/// mean final validation loss over the seeds, among the values with the fewest failed runs:
 ///
 ///     best                    that value; null without a sweep
+///     failed                  number of its runs that failed
 ///     val_loss                mean over the seeds, with val_loss_min and val_loss_max
 ///     val_loss_above_first    minus that of the first model
 ///     val_bpb, load_max_mean, dead_experts   means over the seeds; null where unknown
@@ -42,13 +48,17 @@ struct LossComparison {
 ///     tokens_share            tokens_to_first_loss / tokens of the first model
 ///     seconds_share           tokens_share / (tok_s over that of the first model, median over pairs of blocks)
 ///     seconds_to_first_loss   seconds_share * seconds of the first model
-///     by_value                [{value, val_loss}]; null without a sweep
+///     by_value                [{value, val_loss, failed}], val_loss null if all failed; null without a sweep
 ///
-/// `ratio` and `conditions` of comparison_ratios() follow in each row but the first. Throws Error if all runs of a model ended
-/// with a loss that is not finite.
+/// `ratio` and `conditions` of comparison_ratios() follow in each row but the first. Throws Error (exit code 1) if all runs of
+/// a model failed; to end without a finite validation loss is to fail.
 nlohmann::ordered_json loss_comparison(const LossComparison& comparison, bool complete);
 
-/// Table, sweep and conclusions in words, from the JSON of a complete comparison.
+/// "RUN: ERROR" of every run that failed, from the JSON of a comparison, complete or not. Throws Error naming `where`, the
+/// file, for what is no such JSON.
+std::vector<std::string> failed_runs(const nlohmann::json& comparison, const std::string& where);
+
+/// Table, sweep, failed runs and conclusions in words, from the JSON of a complete comparison.
 std::string loss_comparison_text(const nlohmann::ordered_json& comparison);
 
 }  // namespace scatterlm

@@ -271,9 +271,78 @@ def test_runs_in_processes_of_their_own(binary, scatterlm, tiny_config, dense_co
 
     (tmp_path / "failing").mkdir()
     (tmp_path / "failing/dense_optim.lr=1e-3").write_text("in the way")
-    result = scatterlm(*command(tmp_path / "failing", "--jobs", 2))
-    assert result.returncode == 2 and re.search(r"\[dense, optim.lr=1e-3, seed 1234\] scatterlm: error: .*dense_optim.lr=1e-3", result.stderr)
+    result = scatterlm(*command(tmp_path / "failing", "--jobs", 2), check=True)
+    error, = re.findall(r"\[dense, optim.lr=1e-3, seed 1234\] scatterlm: error: (.*dense_optim.lr=1e-3.*)", result.stderr)
     assert result.stdout.count("validation 100/100") == 3  # the others went on
+    assert f"\nFailed:\n  dense, optim.lr=1e-3, seed 1234: {error}\n" in result.stdout
+
+
+# With this rate each step multiplies the weights by 1 - 1000 * 0.1, which overflows within 20 steps on any machine.
+DIVERGING = ["--set", "train.max_nonfinite_steps=2", "--set", "optim.weight_decay=0.1", "--sweep"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_value_that_diverges_is_left_out(scatterlm, tiny_config, dense_config, tmp_path, jobs):
+    """The table is of the other values, a repeated command leaves failed runs alone, and --retry-failed trains them again."""
+    command = ["compare", dense_config, tiny_config, *LOSSES, *DIVERGING, "optim.lr=3e-3,1000", "--jobs", jobs, "--out", tmp_path / "out"]
+    path = tmp_path / "out/comparison.json"
+
+    def files_of_failed():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*=1000/**/*")}
+
+    result = scatterlm(*command, check=True)
+    content = json.loads(path.read_text())
+    assert content["complete"]
+    table, failed = result.stdout.split("\nFailed:\n")
+    for row, error in zip(content["rows"], failed.splitlines()):
+        good, bad = row["runs"]
+        assert row["best"] == "3e-3" and row["failed"] == 0 and row["val_loss"] == good["val_loss"] and good["error"] is None
+        assert re.match(r"2 steps in a row up to step \d+ had a loss or gradient that is not finite; .*\(train.max_nonfinite_steps: 2\)$",
+                        bad["error"])
+        assert [bad[key] for key in ("val_loss", "val_bpb", "load_max_mean", "dead_experts", "nonfinite_steps")] == [None] * 5
+        assert row["by_value"] == [{"value": "3e-3", "val_loss": good["val_loss"], "failed": 0}, {"value": "1000", "val_loss": None, "failed": 1}]
+        assert error == f"  {row['name']}, optim.lr=1000, seed 1234: {bad['error']}"
+        assert f"{bad['error']}\n" in result.stderr
+    assert row_of(table, "1000") == ["failed", "failed"] and row_of(table, "best optim.lr") == ["3e-3", "3e-3"]
+    warning = "scatterlm: warning: the comparison leaves out 2 of 4 runs, which failed; --retry-failed trains them again\n"
+    assert result.stderr.endswith(warning) and result.stdout.endswith(f"{path}\n")
+
+    before = files_of_failed()
+    again = scatterlm(*command, check=True)
+    assert files_of_failed() == before and again.stderr == warning and json.loads(path.read_text()) == content
+    assert again.stdout.split("\nFailed:\n")[1] == failed
+    retried = scatterlm(*command, "--retry-failed", check=True)
+    assert files_of_failed() != before and retried.stderr.count("3 steps in a row") == 2  # from the checkpoint of the failed run
+
+
+def test_a_failed_run_is_known_after_the_comparison_was_killed(binary, scatterlm, tiny_config, dense_config, tmp_path):
+    command = ["compare", dense_config, tiny_config, *LOSSES, *DIVERGING, "optim.lr=1000,3e-3", "--out", tmp_path / "out"]
+    process = subprocess.Popen([str(part) for part in [binary, *command]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        for printed in process.stdout:
+            if printed.startswith(str(tmp_path / "out/tiny_optim.lr=1000")):
+                break
+    finally:
+        process.kill()
+        process.communicate()
+    state = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert not state["complete"] and "2 steps in a row" in state["rows"][0]["runs"][0]["error"]
+    continued = scatterlm(*command, check=True)
+    assert "/out/dense_optim.lr=1000:" not in continued.stdout and "/out/tiny_optim.lr=3e-3:" in continued.stdout
+    assert "\n  dense, optim.lr=1000, seed 1234: 2 steps in a row" in continued.stdout
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_model_of_which_every_run_failed(scatterlm, tiny_config, dense_config, tmp_path, jobs):
+    command = ["compare", dense_config, tiny_config, *LOSSES, *DIVERGING, "optim.lr=500,1000", "--jobs", jobs, "--out", tmp_path / "out"]
+    for repeated in False, True:
+        result = scatterlm(*command)
+        assert result.returncode == 1 and "validation loss" not in result.stdout
+        assert re.search(r"scatterlm: error: dense: no run ended with a finite validation loss \(dense, optim.lr=500, seed 1234: 2 steps in a row .*\); "
+                         r"--retry-failed trains failed runs again\n$", result.stderr)
+        assert result.stderr.count("steps in a row") == (1 if repeated else 5)
+    rows = json.loads((tmp_path / "out/comparison.json").read_text())["rows"]
+    assert all(run["error"] for row in rows for run in row["runs"])
 
 
 def test_other_settings_do_not_continue(scatterlm, tiny_config, dense_config, tmp_path):
@@ -306,6 +375,15 @@ def test_three_models(scatterlm, tiny_config, dense_config, tmp_path):
     text, _, json_file = compared(scatterlm, dense_config, tiny_config, wide, "--tokens", 1280)
     assert [row["name"] for row in json_file["rows"]] == ["dense", "tiny", "wide"] and len(line(text, "tok/s")) == 5
     assert "wide / dense" in text and text.count("final validation loss of dense") == 2
+
+
+def test_report_names_failed_runs(scatterlm, tiny_config, dense_config, tmp_path):
+    text, folder, json_file = compared(scatterlm, dense_config, tiny_config, *DIVERGING, "optim.lr=3e-3,1000")
+    scatterlm("report", folder, "-o", tmp_path / "report.html", check=True)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', (tmp_path / "report.html").read_text(), re.DOTALL)[1])
+    failed, = (table["failed"] for table in data["comparisons"])
+    assert failed == [f"{row['name']}, optim.lr=1000, seed 1234: {row['runs'][1]['error']}" for row in json_file["rows"]]
+    assert [run["name"] for run in data["runs"]] == ["dense_optim.lr=3e-3", "tiny_optim.lr=3e-3"]
 
 
 def test_report_of_a_comparison(scatterlm, tiny_config, dense_config, tmp_path):

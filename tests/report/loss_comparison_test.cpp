@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "lib/config/load.h"
+#include "lib/util/error.h"
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -97,7 +98,7 @@ TEST_CASE("loss_comparison: shares of tokens and time, by hand") {
 }
 
 TEST_CASE("loss_comparison: the best value by the mean over seeds") {
-  // 2e-3 has the best single run, 1e-3 the best mean; 4e-3 ended without a loss.
+  // 2e-3 has the best single run, 1e-3 the best mean; a run of 4e-3 ended without a loss, so its mean does not count.
   const ComparedModel dense{
       trained_side("tiny_dense", {100}),
       {run("1e-3", 1, two_points(3, 1.9)), run("1e-3", 2, two_points(5, 2.1)), run("2e-3", 1, two_points(3, 1.5)),
@@ -106,12 +107,39 @@ TEST_CASE("loss_comparison: the best value by the mean over seeds") {
   const auto& row = json["rows"][0];
   REQUIRE((row["best"] == "1e-3" && row["val_loss"] == 2.0 && row["val_loss_min"] == 1.9 && row["val_loss_max"] == 2.1));
   REQUIRE((row["curve"][0] == nlohmann::ordered_json{kTokens / 2, 4.0} && row["by_value"][1]["val_loss"] == 2.1));
-  REQUIRE(row["by_value"][2]["val_loss"].is_null());
+  REQUIRE((row["failed"] == 0 && row["by_value"][2]["val_loss"] == 1.0 && row["by_value"][2]["failed"] == 1));
   const auto text = loss_comparison_text(json);
   REQUIRE_THAT(text, ContainsSubstring("2.0000 (1.9000 to 2.1000)"));
   REQUIRE_THAT(text, ContainsSubstring("The best optim.lr of tiny_dense is at an end of the sweep, 1e-3"));
+  REQUIRE_THAT(text, ContainsSubstring("1.0000 (1 failed)"));
+  REQUIRE_THAT(text, ContainsSubstring("tiny_dense, optim.lr=4e-3, seed 2: ended without a finite validation loss\n"));
   const ComparedModel broken{dense.side, {run("4e-3", 2, {})}};
   REQUIRE_THROWS_WITH(loss_comparison({"optim.lr", {broken}}, true),
                       ContainsSubstring("no run ended with a finite validation loss"));
   REQUIRE(loss_comparison({"optim.lr", {broken}}, false)["rows"][0]["runs"][0]["val_loss"].is_null());
+}
+
+TEST_CASE("loss_comparison: runs that failed") {
+  auto failed = run("", 2, two_points(3, 1));  // after its last evaluation
+  failed.error = "disk full";
+  const ComparedModel model{trained_side("tiny_dense", {100}), {run("", 1, two_points(3, 2)), failed}};
+  const auto json = loss_comparison({"", {model}}, true);
+  const auto& row = json["rows"][0];
+  REQUIRE((row["val_loss"] == 2.0 && row["failed"] == 1 && row["val_bpb"] == 3.0));
+  REQUIRE(
+      (row["runs"][0]["error"].is_null() && row["runs"][1]["error"] == "disk full" && row["runs"][1]["val_loss"].is_null()));
+  REQUIRE((failed_runs(json, "x.json") == std::vector<std::string>{"tiny_dense, seed 2: disk full"}));
+  REQUIRE_THAT(loss_comparison_text(json), ContainsSubstring("\nFailed:\n  tiny_dense, seed 2: disk full\n"
+                                                             "The figures of tiny_dense leave out 1 of its seeds.\n"));
+  try {
+    loss_comparison({"", {{model.side, {failed}}}}, true);
+    FAIL("is a comparison without a loss");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == kExitFailure);
+    REQUIRE_THAT(error.what(),
+                 ContainsSubstring("tiny_dense: no run ended with a finite validation loss (tiny_dense, seed 2: disk full)"));
+  }
+  REQUIRE(failed_runs(nlohmann::json::parse(R"({"rows":[{"name":"a","runs":[{"folder":"a"}]}]})"), "x.json").empty());
+  REQUIRE_THROWS_WITH(failed_runs(nlohmann::json::parse(R"({"rows":[{"runs":[]}, {"runs":[{"error":"e"}]}]})"), "x.json"),
+                      ContainsSubstring("x.json: 'seed' is missing"));
 }

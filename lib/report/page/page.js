@@ -110,9 +110,10 @@ const COMPARED = [
 
 function showComparisons() {
   const section = document.getElementById("comparisons");
-  for (const { path, sweep, rows } of data.comparisons) {
+  for (const { path, sweep, failed, rows } of data.comparisons) {
     section.append(element("h2", "Comparison"));
     section.append(element("p", rows.length ? `${path}; speed from blocks of steps in which the models alternate, time from that speed.` : `${path}: not complete yet.`));
+    for (const run of failed) section.append(element("p", `Failed: ${run}`));
     if (!rows.length) continue;
     const table = element("table"), head = element("thead"), names = element("tr"), body = element("tbody");
     names.append(element("th"), ...rows.map(row => element("th", row.name)));
