@@ -18,9 +18,10 @@ bool is_unwritten(const at::Tensor& grad);
 /// Fills a gradient that is marked with zeros, and takes the mark away.
 void zero_if_unwritten(const at::Tensor& grad);
 
-/// The gradient of a leaf that has a contiguous float32 or bfloat16 gradient already, which counts as written from now on; of
-/// any other parameter a new tensor of its shape and dtype. The op writes all of tensor(), or adds to all of it, as update()
-/// says.
+/// The gradient of a leaf that has a contiguous float32 or bfloat16 gradient already, which counts as written from now on, if
+/// this is the stream on which autograd accumulates it: nothing would order what ops on two streams write there. Otherwise a
+/// new tensor of the parameter's shape and dtype, which autograd adds once it is there. The op writes all of tensor(), or adds
+/// to all of it, as update() says.
 class GradientTarget {
  public:
   explicit GradientTarget(const at::Tensor& parameter);
