@@ -77,7 +77,11 @@ std::vector<Side> load_sides(const CompareOptions& options) {
     const auto numerics = set_up_execution(config.train);
     require_dtypes(config, numerics);
     check_kernel_limits(config.model, numerics);
-    sides.push_back({.name = unique_name(sides, path), .path = path, .config = std::move(config), .numerics = numerics});
+    sides.push_back({.name = unique_name(sides, path),
+                     .path = path,
+                     .config = std::move(config),
+                     .numerics = numerics,
+                     .minutes = options.minutes_of(sides.size())});
   }
   require_same_process(sides);
   for (const auto& side : sides)
@@ -124,9 +128,9 @@ void write_evidence(const CompareOptions& options, const bench::Machine& machine
 /// none.
 std::vector<std::string> sets_of_run(const CompareOptions& options, const Side& side, const std::vector<std::string>& own) {
   auto sets = options.sets_of_all();
-  if (options.minutes > 0) {
+  if (side.minutes > 0) {
     const double tok_s = comparison_row(side)["tok_s"], step = static_cast<double>(side.config.train.global_batch_tokens);
-    const auto steps = std::max<int64_t>(1, static_cast<int64_t>(60 * options.minutes * tok_s / step));
+    const auto steps = std::max<int64_t>(1, static_cast<int64_t>(60 * side.minutes * tok_s / step));
     sets.insert(sets.end(), {"train.tokens=null", fmt::format("train.steps={}", steps)});
   }
   sets.insert(sets.end(), own.begin(), own.end());
@@ -155,7 +159,7 @@ void set_lengths(const CompareOptions& options, std::vector<Side>& sides) {
     }
     set_budget(options, side);
   }
-  require_same_tokens(sides, options.minutes > 0);
+  require_same_tokens(sides, !options.minutes.empty());
 }
 
 /// Takes over what an earlier call measured in this folder; false if there was none. Throws Error if that compared other models
@@ -301,9 +305,9 @@ ExitCode compare_losses(const CompareOptions& options, std::vector<Side> sides, 
                         const SourceHash& sources) {
   const std::string folder = options.folder(sides.front().config.run.dir, sides), path = folder + "/comparison.json";
   const bool measured = read_speed(path, sides);
-  if (options.minutes == 0) set_lengths(options, sides);  // mistakes show before minutes of measuring
+  if (options.minutes.empty()) set_lengths(options, sides);  // mistakes show before minutes of measuring
   if (!measured) measure_speed(options, sides);
-  if (options.minutes > 0) set_lengths(options, sides);
+  if (!options.minutes.empty()) set_lengths(options, sides);
   if (measured) require_same_settings(path, sides);
 
   auto comparison = plan_runs(options, sides);

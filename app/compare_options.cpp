@@ -23,11 +23,14 @@ MatchedSize matched_size(const std::string& name) {
 
 void CompareOptions::check() const {
   if (configs.size() < 2) fail_user("compare needs at least two configuration files; the first one is the baseline");
-  if (speed_only && (tokens > 0 || minutes > 0 || seeds > 1 || !sweep.empty() || !out.empty() || retry_failed))
+  if (speed_only && (tokens > 0 || !minutes.empty() || seeds > 1 || !sweep.empty() || !out.empty() || retry_failed))
     fail_user(
         "--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep, --out and --retry-failed have no effect; leave "
         "them out");
-  if (tokens > 0 && minutes > 0) fail_user("--tokens and --minutes both set the length of the runs; give one of them");
+  if (tokens > 0 && !minutes.empty()) fail_user("--tokens and --minutes both set the length of the runs; give one of them");
+  if (minutes.size() > 1 && minutes.size() != configs.size())
+    fail_user("--minutes has {} values for {} configurations; give one for all, or one for each", minutes.size(),
+              configs.size());
   if (sweep.empty()) return;
   const auto values = sweep_values();
   if (sweep_key().empty() || values.empty() || std::ranges::count(values, "") > 0)
@@ -38,6 +41,11 @@ void CompareOptions::check() const {
   if (std::ranges::count(kKeysOfTokens, sweep_key()) > 0 || sweep_key() == "train.steps" || sweep_key() == "train.tokens")
     fail_user("--sweep: {} changes the tokens, and losses are compared after the same ones; --set {}=... sets it for all",
               sweep_key(), sweep_key());
+}
+
+double CompareOptions::minutes_of(size_t index) const {
+  if (minutes.empty()) return 0;
+  return minutes.size() == 1 ? minutes.front() : minutes.at(index);
 }
 
 std::vector<std::string> CompareOptions::sets_of_all() const {
@@ -70,7 +78,7 @@ std::string CompareOptions::command() const {
   auto text = fmt::format("scatterlm compare {}", fmt::join(configs, " "));
   if (speed_only) text += " --speed-only";
   if (tokens > 0) text += fmt::format(" --tokens {:.0f}", tokens);
-  if (minutes > 0) text += fmt::format(" --minutes {:g}", minutes);
+  if (!minutes.empty()) text += fmt::format(" --minutes {:g}", fmt::join(minutes, ","));
   if (!sweep.empty()) text += " --sweep " + sweep;
   if (seeds > 1) text += fmt::format(" --seeds {}", seeds);
   text += fmt::format(" --blocks {} --steps-per-block {}", blocks, steps_per_block);
@@ -86,8 +94,11 @@ std::pair<CLI::App*, std::shared_ptr<CompareOptions>> define_compare(CLI::App& a
       ->add_option("--tokens", options->tokens, "Train every run on this many tokens, in place of the configuration's number")
       ->check(in_range(1, 1e16));
   command
-      ->add_option("--minutes", options->minutes,
-                   "Train every run on as many tokens as its model trains in this time, by the speed measured first")
+      ->add_option(
+          "--minutes", options->minutes,
+          "Train every run on as many tokens as its model trains in this time, by the speed measured first: M for all, or "
+          "M,M,... with one for each configuration")
+      ->delimiter(',')
       ->check(in_range(1e-3, 1e9));
   command->add_option("--sweep", options->sweep,
                       "Train every model with each value of a key, and compare the best: a.b=c,d,e. "

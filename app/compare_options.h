@@ -24,12 +24,15 @@ struct CompareOptions {
   std::vector<std::string> configs, sets;
   std::string json, out, sweep;
   int64_t seeds = 1, jobs = 0, blocks = 8, steps_per_block = 5;
-  double tokens = 0, minutes = 0;
+  double tokens = 0;
+  std::vector<double> minutes;  ///< nothing, one for all, or one for each configuration
   bool speed_only = false, retry_failed = false;
   std::optional<MatchedSize> match;
 
   /// Throws Error for options that contradict each other.
   void check() const;
+  /// Of configuration `index`; 0: --minutes was not given.
+  double minutes_of(size_t index) const;
   /// --set and --tokens.
   std::vector<std::string> sets_of_all() const;
   std::string sweep_key() const;  ///< empty without --sweep

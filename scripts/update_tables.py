@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 
-from bench_tables import (MOE, conditions, decode, inference, moa, moe_mlp, number, parallel_linear, products, read_result, router, routing, shape, streamed,
+from bench_tables import (MOE, conditions, decode, inference, moa, moe_mlp, muon, number, parallel_linear, products, read_result, router, routing, shape, streamed,
                           sums, sweep, table, token_rounding, uneven)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -65,11 +65,12 @@ def searched(data):
     for row in sorted(data["rows"], key=lambda row: row.get("val_loss", float("inf"))):
         config, *keys = row["name"].split()
         changed = ", ".join(key.removeprefix("model.").removeprefix("optim.") for key in keys)
-        ended = (f"{row['val_loss']:.3f}", f"{row['val_bpb']:.4f}", f"{row['tok_s'] / 1000:.0f}k", f"{row['load_max_mean']:.1f}") if row["exit_code"] == 0 else ("failed", "", "", "")
+        ended = ("failed", "", "", "", "", "") if row["exit_code"] != 0 else (
+            f"{row['tokens'] / 1e6:.0f}M", f"{row['seconds']:.0f}", f"{row['val_loss']:.3f}", f"{row['val_bpb']:.4f}", f"{row['tok_s'] / 1000:.0f}k",
+            f"{row['load_max_mean']:.1f}")
         rows.append((f"`{config}`", f"`{changed}`", *ended))
-    tokens = next(row for row in data["rows"] if row["exit_code"] == 0)["curve"][-1][0]
-    return [f"{len(rows)} runs of {tokens / 1e6:.1f}M tokens each (`{data['command']}`):", "",
-            *table(("configuration", "changed", "validation loss", "bits per byte", "tok/s", "largest load"), rows)]
+    return [f"{len(rows)} runs (`{data['command']}`):", "",
+            *table(("configuration", "changed", "tokens", "seconds", "validation loss", "bits per byte", "tok/s", "largest load"), rows)]
 
 
 def comparison(data):
@@ -279,9 +280,9 @@ TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families":
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
           "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak,
-          "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),
+          "muon_h200": muon, "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),
           "qk_norm_rope_h200": streamed({"B,S,H,Hkv,P": shape("B", "S", "H", "Hkv", "P"), "norm": lambda row: row["norm"]}, "single"),
-          **{f"recipe_search_{number}_h200": searched for number in (1, 2, 3)}}
+          **{f"recipe_search_{number}_h200": searched for number in (1, 2, 3, 4, 5)}}
 
 
 @functools.cache

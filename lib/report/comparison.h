@@ -15,6 +15,7 @@ struct Side {
   std::string path;  ///< of its configuration
   Config config;
   ExecutionSetup numerics;
+  double minutes = 0;            ///< to train for, by the speed measured first; 0 = the tokens of the configuration
   double peak_gib = 0;           ///< tensors: weights, gradients, optimiser state and the activations of a step
   std::vector<double> block_ms;  ///< mean of a step, per block; blocks of the same index were measured one after the other
 };

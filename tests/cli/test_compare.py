@@ -208,11 +208,12 @@ def test_a_run_is_that_of_train(scatterlm, tiny_config, dense_config, tmp_path):
     assert len(of_both[0]) == 10 and of_both[0] == of_both[1]
 
 
-def test_equal_time(scatterlm, tiny_config, dense_config):
-    _, _, json_file = compared(scatterlm, dense_config, tiny_config, "--minutes", 0.003)
-    for row in json_file["rows"]:
-        assert row["tokens"] == max(1, int(60 * 0.003 * row["tok_s"] / 256)) * 256
-        assert row["seconds"] <= 0.18 or row["tokens"] == 256
+@pytest.mark.parametrize("minutes", [(0.003,), (0.006, 0.003)])
+def test_equal_time_or_a_time_of_its_own(scatterlm, tiny_config, dense_config, minutes):
+    _, _, json_file = compared(scatterlm, dense_config, tiny_config, "--minutes", ",".join(map(str, minutes)))
+    for row, of_row in zip(json_file["rows"], minutes * (2 // len(minutes))):
+        assert row["tokens"] == max(1, int(60 * of_row * row["tok_s"] / 256)) * 256
+        assert row["seconds"] <= 60 * of_row or row["tokens"] == 256
 
 
 def test_a_killed_comparison_continues(binary, scatterlm, tiny_config, dense_config, tmp_path):

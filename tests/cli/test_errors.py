@@ -52,6 +52,7 @@ TABLE = [
     ("bench moe_mlp --shapes 8,8,8,2,1 --dump data/train.bin/x", "--dump: data/train.bin/x: cannot create the folder: Not a directory"),
     ("compare tiny.yaml", "compare needs at least two configuration files; the first one is the baseline"),
     ("compare tiny.yaml tiny.yaml --speed-only --seeds 2", "--speed-only trains no runs, so --tokens, --minutes, --seeds, --sweep, --out and --retry-failed have no effect; leave them out"),
+    ("compare tiny.yaml tiny.yaml --minutes 3,2,1", "--minutes has 3 values for 2 configurations; give one for all, or one for each"),
     ("compare tiny.yaml tiny.yaml --tokens 9 --minutes 1", "--tokens and --minutes both set the length of the runs; give one of them"),
     ("compare tiny.yaml tiny.yaml --sweep optim.lr", "--sweep: got 'optim.lr', must be KEY=VALUE,VALUE,..., for example optim.lr=1e-3,2e-3"),
     ("compare tiny.yaml tiny.yaml --match flops", "--match: got 'flops', must be active_flops, active_params or total_params"),

@@ -214,12 +214,12 @@ def test_every_table_has_one_place_and_an_empty_one_says_so():
 
 
 def test_tables_of_a_sweep_and_of_uneven_experts(monkeypatch):
-    run = {"name": "moe_124m model.moe.num_experts=32 optim.lr=1e-3", "exit_code": 0, "tok_s": 487_300.0, "val_loss": 1.8744, "val_bpb": 0.85592,
+    run = {"name": "moe_124m model.moe.num_experts=32 optim.lr=1e-3", "exit_code": 0, "tokens": 16_384_000, "seconds": 18.0, "tok_s": 487_300.0, "val_loss": 1.8744, "val_bpb": 0.85592,
            "load_max_mean": 1.57, "curve": [[8_000_000, 9.0, 2.0, 0.9], [16_384_000, 18.0, 1.8744, 0.85592]]}
     failed = {"name": "dense_124m optim.lr=9", "exit_code": 1, "message": "diverged"}
     lines = update_tables.TABLES["recipe_search_1_h200"]({"command": "COMMAND", "rows": [failed, run]})
-    assert lines[0] == "2 runs of 16.4M tokens each (`COMMAND`):"
-    assert lines[-2:] == ["| `moe_124m` | `moe.num_experts=32, lr=1e-3` | 1.874 | 0.8559 | 487k | 1.6 |", "| `dense_124m` | `lr=9` | failed | | | |"]
+    assert lines[0] == "2 runs (`COMMAND`):"
+    assert lines[-2:] == ["| `moe_124m` | `moe.num_experts=32, lr=1e-3` | 16M | 18 | 1.874 | 0.8559 | 487k | 1.6 |", "| `dense_124m` | `lr=9` | failed | | | | | |"]
 
     sizes = dict(zip("TDFEK", (8, 16, 32, 4, 2)))
     row = {**sizes, "routing": "random", "fwdbwd_tflops": 500.0, "kernels": {"dw1": {"ms": 0.3}, "dw2": {"ms": 0.2}}}
