@@ -1,26 +1,11 @@
 #include "kernels/adamw.h"
 
 #include "tests/catch.h"
-#include "tests/kernels/cases.h"
+#include "tests/kernels/elements.h"
 #include "tests/kernels/tags.h"
 
 namespace scatterlm::kernels::test {
 namespace {
-
-template <class T>
-constexpr DataType kTypeOf = std::is_same_v<T, float> ? DataType::kFloat32 : DataType::kBfloat16;
-
-template <class T>
-std::vector<T> normal_numbers(size_t count, unsigned seed, float std) {
-  std::vector<T> values;
-  for (const Bf16 x : randn(count, seed, std)) {
-    if constexpr (std::is_same_v<T, float>)
-      values.push_back(to_float(x) * 1.001f);
-    else
-      values.push_back(x);
-  }
-  return values;
-}
 
 struct Hyperparameters {
   double lr = 0.01, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
@@ -79,13 +64,6 @@ struct Run {
   std::vector<State> weights, m, v;
   std::vector<Bf16> params;
 };
-
-/// One rounding of the type, and what fp32 arithmetic adds.
-template <class T>
-void require_close(T actual, double expected, double size) {
-  const double ulp = std::is_same_v<T, float> ? 1e-6 : 1.0 / 256;
-  REQUIRE(std::abs(to_float(actual) - expected) <= ulp * (std::abs(expected) + (std::is_same_v<T, float> ? size : 0)) + 1e-7);
-}
 
 template <class State, class Grad>
 void check_formula(size_t count, int64_t num_decayed, float updates) {

@@ -1,7 +1,7 @@
 #include "kernels/muon.h"
 
 #include "tests/catch.h"
-#include "tests/kernels/cases.h"
+#include "tests/kernels/elements.h"
 #include "tests/kernels/tags.h"
 
 namespace scatterlm::kernels::test {
@@ -9,32 +9,10 @@ namespace {
 
 constexpr double kBeta = 0.9, kLr = 0.02, kWeightDecay = 0.1;
 
-template <class T>
-constexpr DataType kTypeOf = std::is_same_v<T, float> ? DataType::kFloat32 : DataType::kBfloat16;
-
-template <class T>
-std::vector<T> normal_numbers(size_t count, unsigned seed) {
-  std::vector<T> values;
-  for (const Bf16 x : randn(count, seed, 1)) {
-    if constexpr (std::is_same_v<T, float>)
-      values.push_back(to_float(x) * 1.001f);
-    else
-      values.push_back(x);
-  }
-  return values;
-}
-
-/// One rounding of the type, and what fp32 arithmetic adds to terms of this size.
-template <class T>
-void require_close(T actual, double expected, double size) {
-  const double ulp = std::is_same_v<T, float> ? 1e-6 : 1.0 / 256;
-  REQUIRE(std::abs(to_float(actual) - expected) <= ulp * std::abs(expected) + 1e-6 * size);
-}
-
 template <class State, class Grad>
 void check_momentum(size_t count) {
-  const auto grads = normal_numbers<Grad>(count, 1);
-  const auto before = normal_numbers<State>(count, 2);
+  const auto grads = normal_numbers<Grad>(count, 1, 1);
+  const auto before = normal_numbers<State>(count, 2, 1);
   const Buffer<Grad> grads_in(grads);
   const Buffer<State> momentum(before);
   const Buffer<Bf16> updates(count);
@@ -60,8 +38,8 @@ void check_momentum(size_t count) {
 
 template <class State>
 void check_apply(size_t count, bool copies) {
-  const auto updates = normal_numbers<Bf16>(count, 3);
-  const auto before = normal_numbers<State>(count, 4);
+  const auto updates = normal_numbers<Bf16>(count, 3, 1);
+  const auto before = normal_numbers<State>(count, 4, 1);
   const Buffer<Bf16> updates_in(updates), params(count);
   const Buffer<State> weights(before);
   const Buffer<float> skip(std::vector<float>{0});
