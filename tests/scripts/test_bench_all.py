@@ -126,11 +126,16 @@ def test_files_of_other_machines_are_left_out(machine):
     assert machine.calls() == ["router unset"]
 
 
+def heed_interrupts():
+    """Tests that a shell runs in the background inherit that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupted_command_ends_what_it_started(machine):
     (machine.folder / "slow_router").touch()
     arguments = [sys.executable, ROOT / "scripts/bench_all", "--out", machine.out, "router_h200"]
     process = subprocess.Popen(arguments, env={**os.environ, "SCATTERLM_BINARY": str(machine.program)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+                               start_new_session=True, preexec_fn=heed_interrupts)
     deadline = time.monotonic() + 30
     while not (machine.folder / "started").exists():
         assert time.monotonic() < deadline
