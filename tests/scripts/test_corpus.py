@@ -77,4 +77,6 @@ def test_several_packages_and_what_a_mirror_has_not(tmp_path):
         archive.write(b" ")
     with pytest.raises(ValueError, match="b_6.1.orig.tar.xz: its SHA-256 is not the one of the index"):
         corpus.write_text(["b"], mirror, empty, percent=100)
+    with pytest.raises(ValueError, match="nowhere/dists/bookworm/main/source/Sources.xz: .*No such file"):
+        corpus.write_text(["b"], f"file://{tmp_path}/nowhere", empty, percent=100)
     assert not list(empty.iterdir())
