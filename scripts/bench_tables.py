@@ -93,16 +93,19 @@ def uneven(data):
     return [conditions(data), "", *table(("T,D,F,E,K", "random, TFLOP/s", f"{data['rows'][0]['routing']}", "of random", "dW1 ms: random, uneven", "dW2 ms"), rows)]
 
 
+def speed(name):
+    """Cell: time of a pass, and its share of what the machine reaches."""
+    return lambda row: f"{row[name + '_ms']:.3f}, {row[name + '_ceiling_percent']:.0f} %"
+
+
 def streamed(sizes, other):
     """Kernels that only pass over their operands, beside LibTorch's operations."""
-    speed = lambda name: lambda row: f"{row[name + '_ms']:.3f}, {row[name + '_ceiling_percent']:.0f} %"
     return rows_of({**sizes, "fwd ms, of a copy's speed": speed("fwd"), "fwd+bwd ms": speed("fwdbwd"),
                     "LibTorch fwd+bwd ms": lambda row: f"{row[other]['fwdbwd']['ms']:.3f}, {row[other]['fwdbwd']['ceiling_percent']:.0f} %"})
 
 
-muon_speed = lambda name: lambda row: f"{row[name + '_ms']:.3f}, {row[name + '_ceiling_percent']:.0f} %"
-muon = rows_of({"D,F,E": shape("D", "F", "E"), "momentum ms, of a copy's speed": muon_speed("momentum"), "LibTorch ms": lambda row: f"{row['aten']['momentum']['ms']:.3f}",
-                "apply ms, of a copy's speed": muon_speed("apply"), "LibTorch  ms": lambda row: f"{row['aten']['apply']['ms']:.3f}",
-                "Newton-Schulz ms, of a product's speed": muon_speed("newton_schulz")})
+muon = rows_of({"D,F,E": shape("D", "F", "E"), "momentum ms, of a copy's speed": speed("momentum"), "momentum by LibTorch, ms": ms("aten", "momentum", 3),
+                "apply ms, of a copy's speed": speed("apply"), "apply by LibTorch, ms": ms("aten", "apply", 3),
+                "Newton-Schulz ms, of a product's speed": speed("newton_schulz")})
 decode = rows_of({"configuration": lambda row: f"`{row['config']}`", "sequences": number("batch"), "prompt": number("prompt"), "prompt ms": number("prefill_ms", 2),
                   "ms per token": number("token_ms", 2), "tok/s": number("tok_s"), "reading the weights, ms": number("read_ms", 2), "of it": number("read_percent", unit=" %")})
