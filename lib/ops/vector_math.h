@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
-// A function with this is compiled for each vector width; the loader picks one. (AddressSanitizer's start-up cannot pick yet.)
-#ifdef __SANITIZE_ADDRESS__
+// A function with this is compiled for each vector width; the loader picks one. (It cannot before a sanitizer has started.)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SCATTERLM_VECTOR_CLONES
 #else
 #define SCATTERLM_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
