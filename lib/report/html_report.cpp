@@ -173,8 +173,8 @@ Json comparison_table(const nlohmann::json& comparison, const std::string& path)
     Json shown{{"name", JsonFields{row, path}.text("name")}, {"best", row.contains("best") ? row["best"] : nlohmann::json()}};
     for (const char* key :
          {"val_loss", "val_loss_min", "val_loss_max", "val_loss_above_first", "val_bpb", "tokens", "tokens_to_first_loss",
-          "tokens_share", "seconds_to_first_loss", "seconds_share", "tok_s", "step_ms", "mfu", "peak_gib", "total_parameters",
-          "active_parameters", "flops_per_token", "load_max_mean"})
+          "tokens_share", "seconds_to_first_loss", "seconds_share", "trained_tok_s", "tok_s", "step_ms", "mfu", "peak_gib",
+          "total_parameters", "active_parameters", "flops_per_token", "load_max_mean"})
       shown[key] = number_of(row, key);
     if (complete) rows.push_back(std::move(shown));
   }

@@ -115,17 +115,17 @@ void write_learning(Json& row, const ComparedModel& model, const std::string& sw
     return static_cast<double>(run.result.dead_experts);
   }));
   row["curve"] = Json::array();
-  for (const auto& point : curve) row["curve"].push_back({point.tokens, point.loss});
-  const auto reached = first ? tokens_to_reach(curve, first->at("val_loss")) : tokens;
+  for (const auto& point : curve) row["curve"].push_back({point.tokens, point.loss, point.seconds});
+  row["seconds"] = curve.back().seconds;
+  row["trained_tok_s"] = tokens / curve.back().seconds;
+  const auto reached = first ? point_at_loss(curve, first->at("val_loss")) : curve.back();
   row["tokens_to_first_loss"] = row["seconds_to_first_loss"] = row["tokens_share"] = row["seconds_share"] = nullptr;
   if (reached) {
     const Json& base = first ? *first : row;
-    const double share = *reached / base["tokens"].get<double>();
-    const double seconds_share = first ? share / row["ratio"]["tok_s"].get<double>() : share;
-    row["tokens_to_first_loss"] = *reached;
-    row["seconds_to_first_loss"] = seconds_share * base["seconds"].get<double>();
-    row["tokens_share"] = share;
-    row["seconds_share"] = seconds_share;
+    row["tokens_to_first_loss"] = reached->tokens;
+    row["seconds_to_first_loss"] = reached->seconds;
+    row["tokens_share"] = reached->tokens / base["tokens"].get<double>();
+    row["seconds_share"] = reached->seconds / base["seconds"].get<double>();
   }
   row["by_value"] = nullptr;
   if (sweep.empty()) return;
@@ -172,6 +172,10 @@ std::string results_table(const Json& comparison) {
        [](const Json& row) { return with_share(row, "tokens_to_first_loss", "tokens_share", format_count); });
   line("time to the loss of " + first,
        [](const Json& row) { return with_share(row, "seconds_to_first_loss", "seconds_share", format_duration); });
+  line("tok/s while training (of that in blocks)", [](const Json& row) {
+    const double trained = row["trained_tok_s"];
+    return fmt::format("{:.0f} ({:.3f})", trained, trained / row["tok_s"].get<double>());
+  });
   if (known("load_max_mean")) {
     line("largest load of an expert", [](const Json& row) { return number(row["load_max_mean"], "{:.2f}"); });
     line("experts without a token", [](const Json& row) { return number(row["dead_experts"], "{:g}"); });
@@ -261,7 +265,6 @@ Json loss_comparison(const LossComparison& comparison, bool complete) {
     Json row = comparison_row(model.side);
     const double tokens = tokens_of(model.side.config);
     row["tokens"] = tokens;
-    row["seconds"] = tokens / row["tok_s"].get<double>();
     row["settings"] = dump_config(model.side.config);
     row["runs"] = Json::array();
     for (const auto& run : model.runs)
@@ -279,7 +282,7 @@ std::string loss_comparison_text(const Json& comparison) {
   if (!comparison["sweep"].is_null()) text += sweep_table(comparison);
   text += failures_text(comparison) + "\n";
   for (size_t i = 1; i < rows.size(); i++) text += conclusion(rows[0], rows[i]);
-  return text + "Time comes from the tok/s of the alternating blocks, without evaluation and checkpoints.\n";
+  return text + "Time is that of the training steps of each run, without evaluation and checkpoints.\n";
 }
 
 }  // namespace scatterlm

@@ -32,22 +32,24 @@ struct LossComparison {
 };
 
 /// The content of comparison.json: `sweep`, `complete` and `rows`. A row is that of comparison_row(), then `tokens` (of each
-/// run), `seconds` (those tokens at the median tok_s), `settings` (the configuration as YAML) and `runs` (folder, value, seed,
-/// error, val_loss, val_bpb, load_max_mean, dead_experts, nonfinite_steps; null where unknown). `error` says in one line why a
-/// run failed; figures are of runs that did not. Once all runs are complete or have failed also, of the value with the lowest
-/// mean final validation loss over the seeds, among the values with the fewest failed runs:
+/// run), `settings` (the configuration as YAML) and `runs` (folder, value, seed, error, val_loss, val_bpb, load_max_mean,
+/// dead_experts, nonfinite_steps; null where unknown). `error` says in one line why a run failed; figures are of runs that did
+/// not. Once all runs are complete or have failed also, of the value with the lowest mean final validation loss over the seeds,
+/// among the values with the fewest failed runs:
 ///
 ///     best                    that value; null without a sweep
 ///     failed                  number of its runs that failed
 ///     val_loss                mean over the seeds, with val_loss_min and val_loss_max
 ///     val_loss_above_first    minus that of the first model
 ///     val_bpb, load_max_mean, dead_experts   means over the seeds; null where unknown
-///     curve                   mean validation loss [[tokens, loss], ...]
+///     curve                   mean validation loss and time in training steps [[tokens, loss, seconds], ...]
+///     seconds                 of all training steps, mean over the seeds
+///     trained_tok_s           tokens / seconds; below tok_s where routing has become less even than in the blocks
 ///     tokens_to_first_loss    to where the curve reaches the first model's val_loss, linearly interpolated; null if it does
 ///                             not; of the first model itself all of its tokens
+///     seconds_to_first_loss   likewise
 ///     tokens_share            tokens_to_first_loss / tokens of the first model
-///     seconds_share           tokens_share / (tok_s over that of the first model, median over pairs of blocks)
-///     seconds_to_first_loss   seconds_share * seconds of the first model
+///     seconds_share           seconds_to_first_loss / seconds of the first model
 ///     by_value                [{value, val_loss, failed}], val_loss null if all failed; null without a sweep
 ///
 /// `ratio` and `conditions` of comparison_ratios() follow in each row but the first. Throws Error (exit code 1) if all runs of

@@ -1,6 +1,7 @@
 #include "lib/report/loss_curve.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "lib/io/json.h"
@@ -9,26 +10,29 @@
 
 namespace scatterlm {
 
-std::optional<double> tokens_to_reach(const LossCurve& curve, double loss) {
+std::optional<LossPoint> point_at_loss(const LossCurve& curve, double loss) {
   const auto reached = std::ranges::find_if(curve, [&](const LossPoint& point) { return point.loss <= loss; });
   if (reached == curve.end()) return std::nullopt;
-  if (reached == curve.begin()) return reached->tokens;
+  if (reached == curve.begin()) return *reached;
   const auto before = std::prev(reached);
-  return before->tokens + (reached->tokens - before->tokens) * (before->loss - loss) / (before->loss - reached->loss);
+  const double part = (before->loss - loss) / (before->loss - reached->loss);
+  return LossPoint{std::lerp(before->tokens, reached->tokens, part), loss, std::lerp(before->seconds, reached->seconds, part)};
 }
 
 LossCurve mean_curve(const std::vector<LossCurve>& curves) {
   LossCurve mean;
   for (const LossPoint& point : curves.front()) {
-    double sum = 0;
+    LossPoint sum{point.tokens, 0};
     size_t found = 0;
     for (const LossCurve& curve : curves) {
       const auto same = std::ranges::find(curve, point.tokens, &LossPoint::tokens);
       if (same == curve.end()) break;
-      sum += same->loss;
+      sum.loss += same->loss;
+      sum.seconds += same->seconds;
       found++;
     }
-    if (found == curves.size()) mean.push_back({point.tokens, sum / static_cast<double>(found)});
+    const auto number = static_cast<double>(found);
+    if (found == curves.size()) mean.push_back({point.tokens, sum.loss / number, sum.seconds / number});
   }
   return mean;
 }
@@ -36,19 +40,23 @@ LossCurve mean_curve(const std::vector<LossCurve>& curves) {
 RunResult read_result(const std::string& run_dir) {
   const std::string path = run_dir + "/metrics.jsonl", content = read_file(path);
   RunResult result;
-  int64_t number = 0;
+  int64_t number = 0, last_step = 0;
+  double seconds = 0;
   std::string_view text = content;
   for (size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
     const std::string where = fmt::format("{}:{}", path, ++number);
     const auto line = parse_json(text.substr(0, end), where);
     const JsonFields fields{line, where};
+    const int64_t step = fields.count("step");
+    seconds += fields.number("step_ms") / 1000 * static_cast<double>(step - last_step);
+    last_step = step;
     result.load_max_mean.reset();
     result.dead_experts = 0;
     for (const auto& router : fields.list("routers")) result.dead_experts += JsonFields{router, where}.count("dead_experts");
     if (!fields.list("routers").empty()) result.load_max_mean = fields.number("load_max_mean");
     result.nonfinite_steps = fields.count("nonfinite_steps");
     if (!line.contains("val_loss") || !line["val_loss"].is_number()) continue;
-    result.curve.push_back({static_cast<double>(fields.count("tokens")), fields.number("val_loss")});
+    result.curve.push_back({static_cast<double>(fields.count("tokens")), fields.number("val_loss"), seconds});
     result.bits_per_byte.reset();
     if (line.contains("val_bpb") && line["val_bpb"].is_number()) result.bits_per_byte = fields.number("val_bpb");
   }

@@ -1,4 +1,4 @@
-// Validation losses of a run over its tokens, and where a curve reaches a given loss.
+// Validation losses of a run over its tokens and its time, and where a curve reaches a given loss.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,8 +7,9 @@
 namespace scatterlm {
 
 struct LossPoint {
-  double tokens;  ///< trained so far
-  double loss;    ///< nats per token
+  double tokens;       ///< trained so far
+  double loss;         ///< nats per token
+  double seconds = 0;  ///< in training steps so far, without evaluations and checkpoints
 
   bool operator==(const LossPoint&) const = default;
 };
@@ -16,11 +17,11 @@ struct LossPoint {
 /// By rising number of tokens.
 using LossCurve = std::vector<LossPoint>;
 
-/// Tokens after which the curve is at `loss` for the first time, between two evaluations by linear interpolation. The first
-/// evaluation if that is low enough already; nothing if none is.
-std::optional<double> tokens_to_reach(const LossCurve& curve, double loss);
+/// Where the curve is at `loss` for the first time, between two evaluations by linear interpolation. The first evaluation if
+/// that is low enough already; nothing if none is.
+std::optional<LossPoint> point_at_loss(const LossCurve& curve, double loss);
 
-/// The mean of curves that were evaluated after the same numbers of tokens, over those evaluations that all of them have.
+/// The mean loss and time of curves that were evaluated after the same numbers of tokens, at those evaluations that all have.
 LossCurve mean_curve(const std::vector<LossCurve>& curves);
 
 /// What the metrics.jsonl of a run says.

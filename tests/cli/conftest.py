@@ -107,6 +107,15 @@ def tiny_config(tmp_path, tiny_data, runs):
     return path
 
 
+@pytest.fixture
+def dense_config(tmp_path, tiny_config):
+    """The tiny model without experts."""
+    path = tmp_path / "dense.yaml"
+    text = tiny_config.read_text().replace("moa+moe", "gqa+dense")
+    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith(("  moa:", "  moe:"))))
+    return path
+
+
 def read_metrics(run_folder):
     """The lines of a run's metrics.jsonl as dictionaries."""
     return [json.loads(line) for line in (pathlib.Path(run_folder) / "metrics.jsonl").read_text().splitlines()]

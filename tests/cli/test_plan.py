@@ -31,6 +31,6 @@ def test_the_text_is_that_of_the_json(scatterlm, tmp_path):
 
 def test_what_cannot_be_planned(scatterlm):
     for arguments, message in [(("--gpu", "v100"), "--gpu: got 'v100', must be one of h200, h100, a100, b200, rtx4090"),
-                               (("--gpus", 7), "train.global_batch_tokens 524288 is 512 sequences, which 7 ranks cannot share equally")]:
+                               (("--gpus", 7), "train.global_batch_tokens 262144 is 256 sequences, which 7 ranks cannot share equally")]:
         result = scatterlm("plan", "configs/dense_124m.yaml", *arguments)
         assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1, result.stderr

@@ -114,3 +114,31 @@ def test_browser_draws_the_page(scatterlm, two_runs, tmp_path):
     assert len(titles) == dom.count('class="chart') >= 8, titles
     for part in ("Loss against tokens", "Largest load of an expert", "script&gt;&lt;!--b&gt;&amp;", "20 steps, complete", "model.layers"):
         assert part in dom, part
+
+
+def comparison_of(scatterlm, folder, *arguments):
+    """The table on the report's page, the runs that it shows, and the rows of comparison.json."""
+    scatterlm("compare", *arguments, "--blocks", 1, "--steps-per-block", 1, "--out", folder, check=True)
+    rows = json.loads((folder / "comparison.json").read_text())["rows"]
+    tables = []
+    for path in folder, folder / "comparison.json":
+        scatterlm("report", path, "-o", folder / "report.html", check=True)
+        data = data_of(folder / "report.html")
+        tables += data["comparisons"]
+    assert len(tables) == 2 and tables[0]["rows"] == tables[1]["rows"]
+    return tables[0], [run["name"] for run in data["runs"]], rows
+
+
+def test_a_comparison(scatterlm, tiny_config, dense_config, tmp_path):
+    table, runs, rows = comparison_of(scatterlm, tmp_path / "out", dense_config, tiny_config, "--tokens", 1280, "--sweep", "optim.lr=1e-3,3e-3")
+    assert table["sweep"] == "optim.lr" and [row["name"] for row in table["rows"]] == ["dense", "tiny"]
+    for shown, row in zip(table["rows"], rows):
+        assert shown.items() <= row.items()
+    assert runs == ["dense_optim.lr=3e-3", "tiny_optim.lr=3e-3"]
+
+
+def test_a_comparison_names_failed_runs(scatterlm, tiny_config, dense_config, tmp_path):
+    table, runs, rows = comparison_of(scatterlm, tmp_path / "out", dense_config, tiny_config, "--set", "train.max_nonfinite_steps=2",
+                                       "--set", "optim.weight_decay=0.1", "--sweep", "optim.lr=3e-3,1000")
+    assert table["failed"] == [f"{row['name']}, optim.lr=1000, seed 1234: {row['runs'][1]['error']}" for row in rows]
+    assert runs == ["dense_optim.lr=3e-3", "tiny_optim.lr=3e-3"]

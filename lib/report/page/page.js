@@ -98,7 +98,8 @@ const COMPARED = [
   ["tokens", row => count(row.tokens)],
   ["tokens to the first's loss", row => share(row, "tokens_to_first_loss", "tokens_share", count)],
   ["time to the first's loss", row => share(row, "seconds_to_first_loss", "seconds_share", duration)],
-  ["tok/s", row => count(row.tok_s)],
+  ["tok/s while training", row => count(row.trained_tok_s)],
+  ["tok/s in blocks", row => count(row.tok_s)],
   ["ms per step", row => fixed(1)(row.step_ms)],
   ["MFU", row => percent(row.mfu)],
   ["GiB", row => row.peak_gib === null ? "–" : row.peak_gib.toPrecision(3)],
@@ -112,7 +113,7 @@ function showComparisons() {
   const section = document.getElementById("comparisons");
   for (const { path, sweep, failed, rows } of data.comparisons) {
     section.append(element("h2", "Comparison"));
-    section.append(element("p", rows.length ? `${path}; speed from blocks of steps in which the models alternate, time from that speed.` : `${path}: not complete yet.`));
+    section.append(element("p", rows.length ? `${path}; time is that of training steps. In the blocks, before training, the models alternate.` : `${path}: not complete yet.`));
     for (const run of failed) section.append(element("p", `Failed: ${run}`));
     if (!rows.length) continue;
     const table = element("table"), head = element("thead"), names = element("tr"), body = element("tbody");
