@@ -94,6 +94,20 @@ def comparison(data):
             f"Equal in both: {', '.join(equal)}. Different: {', '.join(unequal)}."]
 
 
+def learned(data):
+    """Losses of `scatterlm compare`; figures down, models across."""
+    first = data["rows"][0]["name"]
+    share = lambda key: lambda row: "not reached" if row[key] is None else f"{row[key]:.3f}"
+    spread = lambda row: "" if row["val_loss_min"] == row["val_loss_max"] else f" ({row['val_loss_min']:.4f} to {row['val_loss_max']:.4f})"
+    figures = {"tokens": lambda row: f"{row['tokens'] / 1e6:.0f}M", "seconds in training steps": lambda row: f"{row['seconds']:,.0f}",
+               "tok/s before training": lambda row: f"{row['tok_s']:,.0f}", "validation loss": lambda row: f"{row['val_loss']:.4f}{spread(row)}",
+               "bits per byte": lambda row: f"{row['val_bpb']:.4f}", f"share of the tokens of `{first}` to its loss": share("tokens_share"),
+               "share of its time": share("seconds_share"), "largest load": lambda row: "" if row["load_max_mean"] is None else f"{row['load_max_mean']:.1f}",
+               "parameters, M": lambda row: f"{row['total_parameters'] / 1e6:.0f}", "active parameters, M": lambda row: f"{row['active_parameters'] / 1e6:.0f}"}
+    return [f"{data['gpu']}, {data['date']} (`{data['command']}`):", "",
+            *table(("", *(f"`{row['name']}`" for row in data["rows"])), [(name, *map(figure, data["rows"])) for name, figure in figures.items()])]
+
+
 def scaling(data):
     """Speed per GPU and what the collectives cost."""
     columns = {"config": lambda row: f"`{row['config']}`", "GPUs": number("gpus"), "ZeRO": lambda row: str(row.get("zero", 1)),
@@ -277,7 +291,7 @@ def headline(moe_mlp, peers, steps):
 HEADLINE_FILES = ("moe_mlp_h200", "peers_h200", "step_h200")
 TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families": hf_families, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
-          "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison,
+          "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison, "moe_against_dense_h200": learned,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
           "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak,
           "muon_h200": muon, "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),

@@ -11,6 +11,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The 124M models are shipped with Muon; what is compared with other programs or between numbers of GPUs trains as GPT-2 usually is.
+ADAMW = ("optim.name=adamw", "optim.lr=3.0e-4")
+HALF_MILLION = "train.global_batch_tokens=524288"
 
 
 class JobError(Exception):

@@ -18,10 +18,10 @@ import sys
 import tempfile
 
 import evidence
-from job import JobError, read_metrics, set_options
+from job import ADAMW, HALF_MILLION, JobError, read_metrics, set_options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHORT = ["train.tokens=0", "train.steps=160", "optim.warmup_steps=20", "train.eval_interval=40"]
+SHORT = [*ADAMW, HALF_MILLION, "train.tokens=0", "train.steps=160", "optim.warmup_steps=20", "train.eval_interval=40"]
 RATES = (3e-4, 4.5e-4, 6e-4)
 RUNS = [*((config, rate, ()) for config in ("dense_124m", "moe_124m") for rate in RATES),
         *((config, 9e-4, ("optim.name=muon",)) for config in ("dense_124m", "moe_124m"))]

@@ -42,7 +42,7 @@ import time
 
 import evidence
 import two_machines
-from job import ROOT, Job, JobError, read_metrics, set_options
+from job import ADAMW, HALF_MILLION, ROOT, Job, JobError, read_metrics, set_options
 
 PARAMETERS = 6_919_161_856  # of configs/olmoe_1b_7b.yaml; of its largest unit, a layer:
 LARGEST_UNIT = 419_569_664
@@ -224,7 +224,7 @@ def async_save(bench):
             "train.deterministic=true"]
     files = {}
     for beside in (False, True):
-        metrics, run = bench.finish(bench.gpus, "dense_124m", *sets, f"checkpoint.async={str(beside).lower()}")
+        metrics, run = bench.finish(bench.gpus, "dense_124m", *ADAMW, HALF_MILLION, *sets, f"checkpoint.async={str(beside).lower()}")
         files[beside] = rank_files(run, 12, bench.gpus)
         yield {"config": "dense_124m", "gpus": bench.gpus, "async": beside, "bytes_a_rank": len(files[beside][0]),
                "save_stall_ms": [line["save_stall_ms"] for line in metrics if line["save_stall_ms"] > 0],
@@ -238,7 +238,7 @@ def async_save(bench):
 def dense(bench):
     one = None
     for ranks, wire, steps in ((1, "float32", 15), (bench.gpus, "float32", 60), (bench.gpus, "bfloat16", 60)):
-        metrics = bench.measure(ranks, "dense_124m", steps, f"log.interval={steps // 3}", f"parallel.reduce_dtype={wire}", limit=50)
+        metrics = bench.measure(ranks, "dense_124m", steps, *ADAMW, HALF_MILLION, f"log.interval={steps // 3}", f"parallel.reduce_dtype={wire}", limit=50)
         row = {"config": "dense_124m", "reduce_dtype": wire, **rates(metrics, ranks)}
         one = one or row["tok_s_per_gpu"]
         yield {**row, "efficiency": row["tok_s_per_gpu"] / one}

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 import evidence
-from job import Job, JobError, read_metrics, set_options
+from job import ADAMW, HALF_MILLION, Job, JobError, read_metrics, set_options
 
 LIMIT = 120  # seconds of a run
 ONE_UPDATE = ("train.micro_batch_size={0}", "train.global_batch_tokens={1}")
@@ -24,13 +24,15 @@ MASKED = ("data.intra_document_masking=true",)
 OLMOE = ("train.global_batch_tokens=16384", "optim.state_dtype=bfloat16")
 # name: configuration, steps, keys. Speeds of one update per micro-batch compare with nanoGPT's bench.py, which has no other.
 RUNS = {
-    "dense_124m, 32 sequences": ("dense_124m", 60, [key.format(32, 32 * 1024) for key in ONE_UPDATE]),
-    "dense_124m, 64 sequences": ("dense_124m", 60, [key.format(64, 64 * 1024) for key in ONE_UPDATE]),
-    "dense_124m": ("dense_124m", 9, ()),
-    "dense_124m, documents": ("dense_124m", 9, MASKED),
-    "moe_124m": ("moe_124m", 24, ()),
-    "moe_124m, documents": ("moe_124m", 24, MASKED),
-    "moa_moe_124m": ("moa_moe_124m", 12, ()),
+    "dense_124m, 32 sequences": ("dense_124m", 60, [*ADAMW, *(key.format(32, 32 * 1024) for key in ONE_UPDATE)]),
+    "dense_124m, 64 sequences": ("dense_124m", 60, [*ADAMW, *(key.format(64, 64 * 1024) for key in ONE_UPDATE)]),
+    "dense_124m, AdamW": ("dense_124m", 9, (*ADAMW, HALF_MILLION)),
+    "moe_124m, AdamW": ("moe_124m", 24, (*ADAMW, HALF_MILLION)),
+    "dense_124m": ("dense_124m", 18, ()),
+    "dense_124m, documents": ("dense_124m", 18, MASKED),
+    "moe_124m": ("moe_124m", 48, ()),
+    "moe_124m, documents": ("moe_124m", 48, MASKED),
+    "moa_moe_124m": ("moa_moe_124m", 24, ()),
     "olmoe_1b_7b": ("olmoe_1b_7b", 21, OLMOE),
     "olmoe_1b_7b, gradients in bfloat16": ("olmoe_1b_7b", 21, (*OLMOE, "train.grad_dtype=bfloat16")),
     "olmoe_1b_7b, gradients in bfloat16, documents": ("olmoe_1b_7b", 21, (*OLMOE, *MASKED, "train.grad_dtype=bfloat16")),
@@ -41,6 +43,7 @@ CLASSES = {
     "dense products (cuBLAS)": r"nvjet|cublas|splitK|gemm",
     "attention (cuDNN, flash)": r"cudnn|flash",
     "AdamW and gradient norm": r"adamw_kernel|sum_of_squares",
+    "Muon, passes over elements": r"momentum_kernel|apply_kernel",
     "QK-norm and rotary positions": r"QkNormRows|rope_kernel",
     "activation of dense MLPs": r"(fwd|bwd)_kernel<.*(Gated|Plain|Silu|Gelu|Relu)",
     "RMSNorm and residual": r"(fwd|bwd)_kernel<.*(Bf16|float), \d",

@@ -29,7 +29,7 @@ import tempfile
 import time
 
 import evidence
-from job import JobError, read_metrics, set_options
+from job import ADAMW, JobError, read_metrics, set_options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
@@ -144,7 +144,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(folder, options.data)
         parts = [(compare_devices, binary), (compare_kernels, binary, plain, "quickstart")]
-        parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=4", "train.global_batch_tokens=4096", "optim.warmup_steps=20")
+        parts += [(compare_kernels, binary, plain, config, "train.micro_batch_size=4", "train.global_batch_tokens=4096", "optim.warmup_steps=20", *ADAMW)
                   for config in ("moe_124m", "moa_moe_124m")]
         parts.append((compare_rounding, binary))
         futures = [machine.pool.submit(part, machine, *arguments) for part, *arguments in parts]

@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from job import JobError, free_port, is_running, read_metrics
+from job import ADAMW, HALF_MILLION, JobError, free_port, is_running, read_metrics
 
 
 class Machines(contextlib.ExitStack):
@@ -48,7 +48,7 @@ def rows(bench, differences, rates, reached):
     for number, guilty in (("SIGKILL", 0), ("SIGKILL", bench.gpus - 1), ("SIGSTOP", bench.gpus - 1)):
         yield failure(bench, number, guilty, reached)
     for wire in ("float32", "bfloat16"):
-        with Machines(bench, "dense_124m", "train.steps=100000", "log.interval=5", f"parallel.reduce_dtype={wire}") as machines:
+        with Machines(bench, "dense_124m", *ADAMW, HALF_MILLION, "train.steps=100000", "log.interval=5", f"parallel.reduce_dtype={wire}") as machines:
             machines.jobs[0].wait_until(lambda: reached(machines.run, 20), "step 20", 120)
         yield {"machines": 2, "config": "dense_124m", "reduce_dtype": wire, "through": "sockets of the loopback device",
                **rates(read_metrics(machines.run), bench.gpus)}

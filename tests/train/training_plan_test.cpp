@@ -83,13 +83,18 @@ TEST_CASE("training_plan: the output head, counted by hand") {
 }
 
 TEST_CASE("training_plan: within 3 % of what steps on an H200 took") {
-  const auto rows = nlohmann::json::parse(read_file("tests/bench/results/compare_h200.json"))["rows"];
-  for (const auto& row : rows) {
-    const auto config = load_config(row["config"], {"train.global_batch_tokens=131072"});
+  const auto rows = [](const std::string& name) {
+    return nlohmann::json::parse(read_file("tests/bench/results/" + name + "_h200.json"))["rows"];
+  };
+  const auto require_close = [](const Config& config, const nlohmann::json& row) {
     const auto plan = plan_training(config, {.gpu = planned_gpu("h200")});
     CAPTURE(row["config"].get<std::string>(), plan.memory());
     REQUIRE(plan.memory() / (1 << 30) == Approx(row["peak_gib"].get<double>()).epsilon(0.03));
-  }
+  };
+  for (const auto& row : rows("compare"))
+    require_close(load_config(row["config"], {"train.global_batch_tokens=131072", "optim.name=adamw"}), row);
+  for (const auto& row : rows("moe_against_dense"))  // Muon, micro-batches four times as large
+    require_close(parse_config(row["settings"], row["config"]), row);
   // Measured without an evidence file.
   const auto config = load_config("configs/olmoe_1b_7b.yaml", {"optim.state_dtype=bfloat16"});
   REQUIRE(plan_training(config, {.gpu = planned_gpu("h200")}).memory() / (1 << 30) == Approx(84.7).epsilon(0.03));
@@ -110,7 +115,7 @@ TEST_CASE("training_plan: micro-batch, traffic and time, by hand") {
   };
   REQUIRE((taken(32) <= kUsable * request.gpu.memory_bytes && taken(64) > kUsable * request.gpu.memory_bytes));
   const auto with = [&](const std::string& set) {
-    return plan_training(load_config("configs/dense_124m.yaml", {set}), request);
+    return plan_training(load_config("configs/dense_124m.yaml", {"train.global_batch_tokens=524288", set}), request);
   };
   REQUIRE(with("parallel.zero=0").link_bytes_per_step == Approx(0.75 * parameters * (4 + 4)));
   REQUIRE(with("parallel.zero=2").link_bytes_per_step == Approx(0.75 * parameters * (4 * 4 + 2)));  // 4 micro-batches
@@ -121,7 +126,10 @@ TEST_CASE("training_plan: micro-batch, traffic and time, by hand") {
 }
 
 TEST_CASE("training_plan: words and JSON say the same") {
-  const auto config = load_config("configs/dense_124m.yaml");
+  const auto with = [](const std::string& set) {
+    return load_config("configs/dense_124m.yaml", {"train.global_batch_tokens=524288", set});
+  };
+  const auto config = with("train.recompute=none");
   const PlanRequest request{.gpu = planned_gpu("h100"), .gpus = 2};
   const auto plan = plan_training(config, request);
   const auto json = plan_json(plan, config, request);
@@ -134,8 +142,7 @@ TEST_CASE("training_plan: words and JSON say the same") {
   REQUIRE(text.find("does not fit") == text.npos);
   const auto& largest_sizes = plan.largest_by_recompute;
   REQUIRE((largest_sizes[0] < largest_sizes[2] && largest_sizes[0] <= largest_sizes[1]));
-  REQUIRE(plan_training(load_config("configs/dense_124m.yaml", {"train.recompute=layer"}), request).largest_micro_batch_size ==
-          largest_sizes[2]);
+  REQUIRE(plan_training(with("train.recompute=layer"), request).largest_micro_batch_size == largest_sizes[2]);
   REQUIRE_THAT(text, ContainsSubstring(fmt::format("with train.recompute none: {}, norms: {}, layer: {}\n", largest_sizes[0],
                                                    largest_sizes[1], largest_sizes[2])));
   const auto olmoe = load_config("configs/olmoe_1b_7b.yaml");

@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import evidence  # noqa: E402
-from job import ROOT, Job, JobError, read_metrics, set_options  # noqa: E402
+from job import ADAMW, ROOT, Job, JobError, read_metrics, set_options  # noqa: E402
 from scale_on_gpus import olmoe_keys, write_tokens  # noqa: E402
 
 COMPILE_LIMIT, TIME_LIMIT, STEPS_LIMIT = 300, 60, 240  # seconds: all shapes of a peer at once; one shape; one run of steps
@@ -137,7 +137,7 @@ def olmoe_step(peer, folder):
 def dense_rows(binary, folder, clones):
     """What measures each row of the part `steps`: (row, function)."""
     for batch in (32, 64):
-        keys = [f"train.micro_batch_size={batch}", f"train.global_batch_tokens={batch * 1024}"]
+        keys = [*ADAMW, f"train.micro_batch_size={batch}", f"train.global_batch_tokens={batch * 1024}"]
         row = {"config": "dense_124m", "micro_batch": batch}
         yield {"impl": "scatterlm", **row}, functools.partial(scatterlm_step, binary, folder, "dense_124m", 60, keys)
         if clones["nanogpt"]:
