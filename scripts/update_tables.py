@@ -244,6 +244,15 @@ def step(data):
     return [*lines, *table(("class", *(row["name"] for row in runs)), [*cells, totals])]
 
 
+def plans(data):
+    """Planned and measured memory."""
+    columns = {"configuration": lambda row: f"`{row['config']}`", "changed": lambda row: ", ".join(f"`{key}`" for key in row["sets"]), "GPUs": number("gpus"),
+               "ZeRO": number("zero"), "planned GiB": number("planned_gib", 1), "measured GiB": number("measured_gib", 1),
+               "measured / planned": lambda row: f"{row['measured_gib'] / row['planned_gib']:.3f}"}
+    return [f"{data['num_gpus']} x {data['gpu']}, {data['date']} (`{data['command']}`):", "",
+            *table(columns, ([cell(row) for cell in columns.values()] for row in data["rows"]))]
+
+
 def headline_layers(peers, moe_mlp):
     """TFLOP/s of MoE layers by shape and implementation: of one session with the peers, or else of ours and ATen's alone."""
     if peers and any("shape" in row for row in peers["rows"]):
@@ -291,7 +300,7 @@ def headline(moe_mlp, peers, steps):
 HEADLINE_FILES = ("moe_mlp_h200", "peers_h200", "step_h200")
 TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families": hf_families, "moe_mlp_h200": moe_mlp, "grouped_gemm_h200": products, "gather_sum_h200": sums, "routing_h200": routing,
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
-          "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison, "moe_against_dense_h200": learned,
+          "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison, "moe_against_dense_h200": learned, "plan_h200x2": plans,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
           "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak,
           "muon_h200": muon, "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),

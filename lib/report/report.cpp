@@ -8,6 +8,7 @@
 
 #include "lib/config/load.h"
 #include "lib/report/trace_summary.h"
+#include "lib/train/training_plan.h"
 #include "lib/util/file.h"
 #include "lib/util/file_error.h"
 #include "lib/util/gpu.h"
@@ -45,6 +46,7 @@ Report::Report(std::string run_dir, const Config& config, const ExecutionSetup& 
     peak_flops_ = peak->flops * static_cast<double>(numerics.ranks);
     console_.print(fmt::format("mfu is relative to {:.0f} TFLOP/s in bfloat16 ({})", peak->flops / 1e12, peak->basis));
   }
+  if (device_.is_cuda()) planned_gib_ = planned_memory(config, numerics.dtype, numerics.ranks) / (1 << 30);
   progress(resume_step);
 }
 
@@ -57,6 +59,10 @@ void Report::step(StepReport report) {
   report.balanced_by_loss = balanced_by_loss_;
   console_.step(report);
   write_figures(report);
+  if (planned_gib_ && report.step - first_step_ >= 2) {
+    log_info(measured_and_planned(report.mem_gib, *planned_gib_));
+    planned_gib_.reset();
+  }
   if (const auto message = router_health_.observe(report)) (message->warning ? log_warning : log_info)(message->text);
   last_ = std::move(report);
 }

@@ -30,7 +30,8 @@ class Report final : public TrainingObserver {
   Report(std::string run_dir, const Config& config, const ExecutionSetup& numerics, int64_t resume_step,
          std::FILE* out = stdout);
 
-  /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere.
+  /// Adds rate, utilisation and memory to what the trainer knows (step_ms included), and reports it everywhere. The first time
+  /// on a GPU after two steps or more, the log says how much memory they took, and how much was planned.
   void step(StepReport report) override;
 
   /// After every step: how far the run has come, on a terminal, at most ten times a second. The rate is that of the last step
@@ -55,6 +56,7 @@ class Report final : public TrainingObserver {
   bool balanced_by_loss_;
   RouterHealth router_health_;
   double tokens_per_step_, flops_per_token_;
+  std::optional<double> planned_gib_;  ///< until the measured peak has been compared with it
   int64_t total_steps_;
   std::optional<double> peak_flops_;  ///< of all ranks, per second
   Console console_;

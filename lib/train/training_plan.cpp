@@ -95,6 +95,17 @@ TrainingPlan plan_training(const Config& config, const PlanRequest& request) {
   return plan;
 }
 
+double planned_memory(const Config& config, at::ScalarType dtype, int64_t ranks) {
+  const int64_t tokens = BatchPlan(config.train, ranks).per_pass * config.train.sequence_length;
+  return static_cast<double>(estimate_memory(config, dtype, ranks).total()) +
+         estimate_activations(config, dtype, tokens).total();
+}
+
+std::string measured_and_planned(double measured_gib, double planned_gib) {
+  return fmt::format("memory: {:.1f} GiB at peak, {:.1f} GiB planned ({:+.1f} %)", measured_gib, planned_gib,
+                     100 * (measured_gib / planned_gib - 1));
+}
+
 std::string plan_text(const TrainingPlan& plan, const Config& config, const PlanRequest& request) {
   const auto peak = *peak_bfloat16(request.gpu.driver_name);
   const auto count = [](auto value) { return format_count(static_cast<double>(value)); };

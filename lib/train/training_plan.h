@@ -51,6 +51,12 @@ inline constexpr double kUsable = 0.95;
 /// Nothing is allocated. Throws Error (exit code 2) if the ranks cannot share a batch, as the training would.
 TrainingPlan plan_training(const Config& config, const PlanRequest& request);
 
+/// Bytes that a rank of a training on GPUs takes at most, as in plan_training(): TrainingPlan::memory() for this dtype.
+double planned_memory(const Config& config, at::ScalarType dtype, int64_t ranks);
+
+/// "memory: 44.3 GiB at peak, 44.1 GiB planned (+0.5 %)"
+std::string measured_and_planned(double measured_gib, double planned_gib);
+
 std::string plan_text(const TrainingPlan& plan, const Config& config, const PlanRequest& request);
 
 /// The fields of the plan, memory in bytes, and of the request: config, gpu, gpu_memory, gpus, mfu, peak_flops.

@@ -240,3 +240,10 @@ def test_what_compare_learned():
                            "| validation loss | 1.3465 | 1.2000 (1.1900 to 1.2100) |", "| bits per byte | 0.5448 | 0.5448 |",
                            "| share of the tokens of `dense` to its loss | 1.000 | 0.500 |", "| share of its time | 1.000 | not reached |"]
     assert lines[11] == "| largest load | | 2.8 |"
+
+
+def test_planned_and_measured_memory():
+    row = {"config": "moe_124m", "sets": ["train.recompute=layer"], "gpus": 2, "zero": 1, "planned_gib": 10.0, "measured_gib": 10.25}
+    lines = update_tables.TABLES["plan_h200x2"]({"gpu": "GPU", "num_gpus": 2, "date": "2026-11-22", "command": "COMMAND", "rows": [row]})
+    assert lines[0] == "2 x GPU, 2026-11-22 (`COMMAND`):"
+    assert lines[-1] == "| `moe_124m` | `train.recompute=layer` | 2 | 1 | 10.0 | 10.2 | 1.025 |"

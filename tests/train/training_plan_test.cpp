@@ -89,6 +89,7 @@ TEST_CASE("training_plan: within 3 % of what steps on an H200 took") {
   const auto require_close = [](const Config& config, const nlohmann::json& row) {
     const auto plan = plan_training(config, {.gpu = planned_gpu("h200")});
     CAPTURE(row["config"].get<std::string>(), plan.memory());
+    REQUIRE(planned_memory(config, at::kBFloat16, 1) == plan.memory());
     REQUIRE(plan.memory() / (1 << 30) == Approx(row["peak_gib"].get<double>()).epsilon(0.03));
   };
   for (const auto& row : rows("compare"))
@@ -123,6 +124,11 @@ TEST_CASE("training_plan: micro-batch, traffic and time, by hand") {
   REQUIRE(with("train.grad_dtype=bfloat16").link_bytes_per_step == Approx(0.75 * parameters * (2 + 2)));
   REQUIRE(plan_training(config, {.gpu = request.gpu}).link_bytes_per_step == 0);
   REQUIRE(plan_training(load_config("configs/olmoe_1b_7b.yaml"), {.gpu = request.gpu}).largest_micro_batch_size == 0);
+}
+
+TEST_CASE("training_plan: measured and planned, in words") {
+  REQUIRE(measured_and_planned(44.29, 44.06) == "memory: 44.3 GiB at peak, 44.1 GiB planned (+0.5 %)");
+  REQUIRE(measured_and_planned(9, 10) == "memory: 9.0 GiB at peak, 10.0 GiB planned (-10.0 %)");
 }
 
 TEST_CASE("training_plan: words and JSON say the same") {
