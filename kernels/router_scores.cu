@@ -14,7 +14,8 @@
 namespace scatterlm::kernels {
 namespace {
 
-constexpr int kWarps = 8, kMaxBlocks = 256;
+// With 64 experts a multiprocessor has room for five blocks by its registers; an H200 has 132.
+constexpr int kWarps = 8, kMaxBlocks = 640;
 constexpr int kMaxSlots = 128;  // of a routing made here: no expert has a second tile
 static_assert(kMaxSlots <= kTileRows && kMaxSlots <= kWarps * 32);
 
@@ -49,12 +50,6 @@ struct Chosen {
   int id[2] = {-1, -1};
   float gate[2] = {0, 0};  ///< before the scale
   float sum = 1;           ///< what the gates were divided by
-
-  /// Value of slot j in all lanes.
-  template <class T>
-  __device__ static T of_slot(const T (&x)[2], int j) {
-    return __shfl_sync(~0u, j < 32 ? x[0] : x[1], j % 32);
-  }
 
   __device__ void set_gates(const RouterScoresArgs& args, int64_t token, float lse) {
     const float* logits = args.logits_TE + token * args.num_experts;
@@ -202,9 +197,11 @@ __global__ void __launch_bounds__(kWarps * 32) sum_kernel(const __grid_constant_
   }
 }
 
+/// Shared memory: gradients of the chosen scores [warps, E].
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant__ BwdParams p) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, top_k = static_cast<int>(p.args.top_k);
+  float* dchosen_E = dynamic_shared<float>() + warp * p.args.num_experts;
   const float dlse_sq = *p.grad.dlse_sq_sum;
   for (int64_t t = int64_t{blockIdx.x} * kWarps + warp; t < p.args.num_tokens; t += int64_t{gridDim.x} * kWarps) {
     const TokenScores<kPerLane> token(p.args, t);
@@ -225,25 +222,22 @@ __global__ void __launch_bounds__(kWarps * 32) bwd_kernel(const __grid_constant_
 
     // Gradient of the scores of all experts by the gates: of the chosen, and what a softmax over all takes from everyone.
     const bool over_all = !p.args.sigmoid && !p.args.softmax_of_chosen;
-    float dscore[kPerLane];
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) dscore[i] = over_all ? -token.p[i] * gate_dot : 0.0f;
-    for (int j = 0; j < top_k; ++j) {
-      const int id = Chosen::of_slot(chosen.id, j);
-      const float gate = Chosen::of_slot(chosen.gate, j), d = Chosen::of_slot(dgate, j);
-      const float centered = over_all || (p.args.sigmoid && !p.args.normalize) ? d : d - gate_dot;
-      const float value = p.args.sigmoid ? centered / chosen.sum : gate * centered;
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i)
-        if (token.expert(i) == id) dscore[i] += value;
+    for (int e = lane; e < p.args.num_experts; e += 32) dchosen_E[e] = 0;
+    __syncwarp();
+    for (int i = 0; i < 2; ++i) {
+      if (chosen.id[i] < 0) continue;
+      const float centered = over_all || (p.args.sigmoid && !p.args.normalize) ? dgate[i] : dgate[i] - gate_dot;
+      dchosen_E[chosen.id[i]] = p.args.sigmoid ? centered / chosen.sum : chosen.gate[i] * centered;
     }
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = token.expert(i);
       if (e >= p.args.num_experts) continue;
+      const float dscore = (over_all ? -token.p[i] * gate_dot : 0.0f) + dchosen_E[e];
       const float centered = p.grad.dprob_sum_E[e] - prob_dot;
-      float dz = p.args.sigmoid ? (dscore[i] + centered / token.q_sum) * token.q[i] * (1.0f - token.q[i])
-                                : dscore[i] + centered * token.p[i];
+      float dz = p.args.sigmoid ? (dscore + centered / token.q_sum) * token.q[i] * (1.0f - token.q[i])
+                                : dscore + centered * token.p[i];
       dz = fmaf(2.0f * dlse_sq * token.lse, token.p[i], dz);
       p.grad.dlogits_TE[t * p.args.num_experts + e] = dz;
     }
@@ -300,8 +294,8 @@ void router_scores_bwd(const RouterScoresArgs& args, const RouterScoresBwd& grad
   if (args.num_tokens == 0) return;
   const BwdParams params{args, gradients};
   with_experts_per_lane(args.num_experts, [&](auto per_lane) {
-    launch("router_scores", bwd_kernel<decltype(per_lane)::value>, ceil_div(args.num_tokens, kWarps), kWarps * 32, 0, params,
-           stream);
+    launch("router_scores", bwd_kernel<decltype(per_lane)::value>, ceil_div(args.num_tokens, kWarps), kWarps * 32,
+           static_cast<uint32_t>(kWarps * args.num_experts * 4), params, stream);
   });
 }
 
