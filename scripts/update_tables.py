@@ -99,10 +99,11 @@ def learned(data):
     first = data["rows"][0]["name"]
     share = lambda key: lambda row: "not reached" if row[key] is None else f"{row[key]:.3f}"
     spread = lambda row: "" if row["val_loss_min"] == row["val_loss_max"] else f" ({row['val_loss_min']:.4f} to {row['val_loss_max']:.4f})"
-    figures = {"tokens": lambda row: f"{row['tokens'] / 1e6:.0f}M", "seconds in training steps": lambda row: f"{row['seconds']:,.0f}",
+    time = "seconds in training steps" if "trained_tok_s" in data["rows"][0] else "seconds at the speed before training"
+    figures = {"tokens": lambda row: f"{row['tokens'] / 1e6:.0f}M", time: lambda row: f"{row['seconds']:,.0f}",
                "tok/s before training": lambda row: f"{row['tok_s']:,.0f}", "validation loss": lambda row: f"{row['val_loss']:.4f}{spread(row)}",
-               "bits per byte": lambda row: f"{row['val_bpb']:.4f}", f"share of the tokens of `{first}` to its loss": share("tokens_share"),
-               "share of its time": share("seconds_share"), "largest load": lambda row: "" if row["load_max_mean"] is None else f"{row['load_max_mean']:.1f}",
+               "bits per byte": lambda row: f"{row['val_bpb']:.4f}", f"tokens to the loss of `{first}` / its tokens": share("tokens_share"),
+               "time to that loss / its time": share("seconds_share"), "largest load / mean load": lambda row: "" if row["load_max_mean"] is None else f"{row['load_max_mean']:.1f}",
                "parameters, M": lambda row: f"{row['total_parameters'] / 1e6:.0f}", "active parameters, M": lambda row: f"{row['active_parameters'] / 1e6:.0f}"}
     return [f"{data['gpu']}, {data['date']} (`{data['command']}`):", "",
             *table(("", *(f"`{row['name']}`" for row in data["rows"])), [(name, *map(figure, data["rows"])) for name, figure in figures.items()])]

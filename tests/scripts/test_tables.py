@@ -231,15 +231,15 @@ def test_tables_of_a_sweep_and_of_uneven_experts(monkeypatch):
 
 
 def test_what_compare_learned():
-    dense = {"name": "dense", "tokens": 935e6, "seconds": 1395.4, "tok_s": 671_959.2, "val_loss": 1.34651, "val_loss_min": 1.34651, "val_loss_max": 1.34651, "val_bpb": 0.54478,
+    dense = {"name": "dense", "tokens": 935e6, "seconds": 1395.4, "tok_s": 671_959.2, "trained_tok_s": 670_000.0, "val_loss": 1.34651, "val_loss_min": 1.34651, "val_loss_max": 1.34651, "val_bpb": 0.54478,
              "tokens_share": 1.0, "seconds_share": 1.0, "load_max_mean": None, "total_parameters": 97.5e6, "active_parameters": 97.5e6}
     moe = {**dense, "name": "moe", "val_loss": 1.2, "val_loss_min": 1.19, "val_loss_max": 1.21, "tokens_share": 0.5, "seconds_share": None, "load_max_mean": 2.82}
     lines = update_tables.TABLES["moe_against_dense_h200"]({"gpu": "GPU", "date": "2026-11-22", "command": "COMMAND", "rows": [dense, moe]})
     assert lines[0] == "GPU, 2026-11-22 (`COMMAND`):" and lines[2] == "| | `dense` | `moe` |"
     assert lines[4:11] == ["| tokens | 935M | 935M |", "| seconds in training steps | 1,395 | 1,395 |", "| tok/s before training | 671,959 | 671,959 |",
                            "| validation loss | 1.3465 | 1.2000 (1.1900 to 1.2100) |", "| bits per byte | 0.5448 | 0.5448 |",
-                           "| share of the tokens of `dense` to its loss | 1.000 | 0.500 |", "| share of its time | 1.000 | not reached |"]
-    assert lines[11] == "| largest load | | 2.8 |"
+                           "| tokens to the loss of `dense` / its tokens | 1.000 | 0.500 |", "| time to that loss / its time | 1.000 | not reached |"]
+    assert lines[11] == "| largest load / mean load | | 2.8 |"
 
 
 def test_planned_and_measured_memory():
