@@ -12,6 +12,7 @@
 #include "lib/io/json.h"
 #include "lib/nn/model_size.h"
 #include "lib/report/loss_comparison.h"
+#include "lib/report/metrics.h"
 #include "lib/report/page/assets.h"
 #include "lib/train/flops.h"
 #include "lib/util/error.h"
@@ -119,11 +120,11 @@ class RunCurves {
       const auto line = parse_json(text.substr(0, end), where);
       text.remove_prefix(end + 1);
       const JsonFields fields{line, where};
+      const int64_t step = fields.count("step");
       // A run that went on from another one's checkpoint reports its first interval only.
-      const int64_t step = fields.count("step"), last = i > 0 ? step_ : std::max<int64_t>(0, step - interval);
-      step_ = step;
-      if (const auto step_ms = number_of(line, "step_ms"); step_ms.is_number())
-        seconds_ += step_ms.get<double>() / 1000 * static_cast<double>(step - last);
+      if (i == 0) time_.step = std::max<int64_t>(0, step - interval);
+      const auto step_ms = number_of(line, "step_ms");
+      time_.add(step, step_ms.is_number() ? step_ms.get<double>() : 0);
       const auto results = task_results(line);
       const bool evaluated = !results.empty() || number_of(line, "val_loss").is_number();
       if (i % every == 0 || i + 1 == lines || evaluated) add_point(line, fields, results);
@@ -131,9 +132,9 @@ class RunCurves {
   }
 
   void add_point(const nlohmann::json& line, const JsonFields& fields, const std::map<std::string, double>& results) {
-    run_["step"].push_back(step_);
+    run_["step"].push_back(time_.step);
     run_["tokens"].push_back(fields.count("tokens"));
-    run_["seconds"].push_back(seconds_);
+    run_["seconds"].push_back(time_.seconds);
     const size_t points = run_["step"].size();
     for (const char* key : kCurves) run_[key].push_back(number_of(line, key));
     for (const auto& [task, accuracy] : results) append(tasks_[task], points, accuracy);
@@ -146,8 +147,7 @@ class RunCurves {
 
   std::string path_;
   Json run_;
-  double seconds_ = 0;  ///< in training steps so far
-  int64_t step_ = 0;
+  StepTime time_;
   std::vector<std::string> routers_;  ///< in the order of the layers
   std::map<std::string, Json> tasks_, loads_;
 };

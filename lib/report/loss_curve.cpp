@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "lib/io/json.h"
+#include "lib/report/metrics.h"
 #include "lib/util/error.h"
 #include "lib/util/file.h"
 
@@ -40,23 +41,22 @@ LossCurve mean_curve(const std::vector<LossCurve>& curves) {
 RunResult read_result(const std::string& run_dir) {
   const std::string path = run_dir + "/metrics.jsonl", content = read_file(path);
   RunResult result;
-  int64_t number = 0, last_step = 0;
-  double seconds = 0;
+  int64_t number = 0;
+  StepTime time;
   std::string_view text = content;
   for (size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1)) {
     const std::string where = fmt::format("{}:{}", path, ++number);
     const auto line = parse_json(text.substr(0, end), where);
     const JsonFields fields{line, where};
     const int64_t step = fields.count("step");
-    seconds += fields.number("step_ms") / 1000 * static_cast<double>(step - last_step);
-    last_step = step;
+    time.add(step, fields.number("step_ms"));
     result.load_max_mean.reset();
     result.dead_experts = 0;
     for (const auto& router : fields.list("routers")) result.dead_experts += JsonFields{router, where}.count("dead_experts");
     if (!fields.list("routers").empty()) result.load_max_mean = fields.number("load_max_mean");
     result.nonfinite_steps = fields.count("nonfinite_steps");
     if (!line.contains("val_loss") || !line["val_loss"].is_number()) continue;
-    result.curve.push_back({static_cast<double>(fields.count("tokens")), fields.number("val_loss"), seconds});
+    result.curve.push_back({static_cast<double>(fields.count("tokens")), fields.number("val_loss"), time.seconds});
     result.bits_per_byte.reset();
     if (line.contains("val_bpb") && line["val_bpb"].is_number()) result.bits_per_byte = fields.number("val_bpb");
   }

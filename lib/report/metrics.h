@@ -15,6 +15,18 @@ namespace scatterlm {
 /// is not finite or not known is null; the others are written with as many digits as reading them back exactly takes.
 std::string metrics_line(const StepReport& report);
 
+/// Time in training steps, without evaluations and checkpoints, from the lines of a file in their order.
+struct StepTime {
+  int64_t step = 0;    ///< of the last line; before the first one, where its steps begin
+  double seconds = 0;  ///< up to there
+
+  /// `step_ms`: mean of the steps since the line before.
+  void add(int64_t line_step, double step_ms) {
+    seconds += step_ms / 1000 * static_cast<double>(line_step - step);
+    step = line_step;
+  }
+};
+
 class MetricsWriter {
  public:
   /// Appends to the file. Lines of steps after resume_step are removed first: the run takes them again. So is a last line that

@@ -216,6 +216,7 @@ def test_equal_time_or_a_time_of_its_own(scatterlm, tiny_config, dense_config, m
     _, _, json_file = compared(scatterlm, dense_config, tiny_config, "--minutes", ",".join(map(str, minutes)))
     for row, of_row in zip(json_file["rows"], minutes * (2 // len(minutes))):
         assert row["tokens"] == max(1, int(60 * of_row * row["tok_s"] / 256)) * 256
+        assert row["tokens"] / row["tok_s"] <= 60 * of_row or row["tokens"] == 256
 
 
 def losses(row):

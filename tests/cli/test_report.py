@@ -120,13 +120,14 @@ def comparison_of(scatterlm, folder, *arguments):
     """The table on the report's page, the runs that it shows, and the rows of comparison.json."""
     scatterlm("compare", *arguments, "--blocks", 1, "--steps-per-block", 1, "--out", folder, check=True)
     rows = json.loads((folder / "comparison.json").read_text())["rows"]
-    tables = []
+    pages = []
     for path in folder, folder / "comparison.json":
         scatterlm("report", path, "-o", folder / "report.html", check=True)
         data = data_of(folder / "report.html")
-        tables += data["comparisons"]
-    assert len(tables) == 2 and tables[0]["rows"] == tables[1]["rows"]
-    return tables[0], [run["name"] for run in data["runs"]], rows
+        table, = data["comparisons"]
+        pages.append((table, [run["name"] for run in data["runs"]]))
+    assert pages[0] == pages[1]
+    return *pages[0], rows
 
 
 def test_a_comparison(scatterlm, tiny_config, dense_config, tmp_path):
