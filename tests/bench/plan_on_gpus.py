@@ -16,7 +16,6 @@ from job import Job, JobError, read_metrics, set_options
 
 LIMIT = 120  # seconds of a run
 WITHIN = 0.03
-SEQUENCES_PER_GPU = {"dense_124m": 32, "moe_124m": 32, "moa_moe_124m": 32, "olmoe_1b_7b": 4}
 SMALL_STATE = ("optim.state_dtype=bfloat16", "train.grad_dtype=bfloat16")
 # Configuration and keys; OLMoE's float32 state does not fit on one GPU.
 RUNS = [("dense_124m", ()), ("moe_124m", ()), ("moe_124m", ("train.recompute=norms",)), ("moe_124m", ("train.recompute=layer",)), ("moa_moe_124m", ()),
@@ -24,8 +23,7 @@ RUNS = [("dense_124m", ()), ("moe_124m", ()), ("moe_124m", ("train.recompute=nor
 
 
 def measure(binary, data, folder, config, sets, gpus, zero):
-    length = 4096 if config == "olmoe_1b_7b" else 1024
-    sequences = SEQUENCES_PER_GPU[config]
+    sequences, length = (4, 4096) if config == "olmoe_1b_7b" else (32, 1024)
     keys = [f"data.train={data}/train.bin", "data.validation=null", "train.tokens=0", "train.steps=4", "optim.warmup_steps=1", "log.interval=2",
             "log.tensorboard=false", "checkpoint.save_interval=0", f"parallel.zero={zero}", f"train.micro_batch_size={sequences}",
             f"train.global_batch_tokens={gpus * sequences * length}", *sets]
@@ -47,7 +45,9 @@ def main():
     parser.add_argument("--data", default="data/headers", type=pathlib.Path, help="folder with train.bin of the quickstart")
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
-    binary, head, rows, problems = options.binary.resolve(), evidence.of_gpus("plan", options.binary.resolve(), options.gpus), [], []
+    binary = options.binary.resolve()
+    head = evidence.of_gpus("plan", binary, options.gpus)
+    rows, problems = [], []
     shares = [(1, 1), *((options.gpus, zero) for zero in (0, 1, 2) if options.gpus > 1)]
     for config, sets in RUNS:
         for gpus, zero in shares:

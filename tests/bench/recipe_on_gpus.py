@@ -21,7 +21,7 @@ import evidence
 from job import ADAMW, HALF_MILLION, JobError, read_metrics, set_options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHORT = [*ADAMW, HALF_MILLION, "train.tokens=0", "train.steps=160", "optim.warmup_steps=20", "train.eval_interval=40"]
+SHORT = [*ADAMW, HALF_MILLION, "optim.min_lr_ratio=0.1", "train.tokens=0", "train.steps=160", "optim.warmup_steps=20", "train.eval_interval=40"]
 RATES = (3e-4, 4.5e-4, 6e-4)
 RUNS = [*((config, rate, ()) for config in ("dense_124m", "moe_124m") for rate in RATES),
         *((config, 9e-4, ("optim.name=muon",)) for config in ("dense_124m", "moe_124m"))]
@@ -38,7 +38,7 @@ def train(binary, data, device, places, run):
     """The row of one run, on the first GPU (or set of cores) that is free."""
     config, rate, sets = run
     own = SHORT if device == "cuda" else [f"train.threads={CPU_THREADS}"]
-    keys = [f"data.train={data}/train.bin", f"data.validation={data}/val.bin", f"train.device={device}", f"optim.lr={rate}", *own, *sets,
+    keys = [f"data.train={data}/train.bin", f"data.validation={data}/val.bin", f"train.device={device}", *own, f"optim.lr={rate}", *sets,
             "checkpoint.save_interval=0", "log.tensorboard=false"]
     place = places.get()
     try:
