@@ -14,7 +14,6 @@
 #include "lib/bench/evidence.h"
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
-#include "lib/io/checkpoint.h"
 #include "lib/io/json.h"
 #include "lib/report/loss_comparison.h"
 #include "lib/train/kernel_limits.h"
@@ -232,9 +231,11 @@ std::vector<std::string> sets_of_run(const CompareOptions& options, const Compar
   return sets_of_run(options, model.side, own);
 }
 
+/// Whether the metrics end with the evaluation after the last step. Checkpoints may have been removed, to free their space.
 bool is_complete(const Config& config, const std::string& folder) {
-  const auto saved = list_checkpoints(folder);
-  return !saved.empty() && saved.back() == total_steps(config.train);
+  if (!std::filesystem::exists(folder + "/metrics.jsonl")) return false;
+  const auto curve = read_result(folder).curve;
+  return !curve.empty() && curve.back().tokens == static_cast<double>(total_steps(config.train) * config.train.global_batch_tokens);
 }
 
 /// The run as `scatterlm train` would make it, in this process.

@@ -39,6 +39,11 @@ at::Tensor DenseMlp::forward(const at::Tensor& x, Context&) {
   return ops::linear(ops::activation(ops::linear(x, up_weight_, up_bias_), activation_), down_weight_, down_bias_);
 }
 
+at::Tensor DenseMlp::forward_beside(const at::Tensor& x_TD, const std::function<at::Tensor(const at::Tensor&)>& other) {
+  const auto up = ops::linear_and_rows(x_TD, up_weight_);
+  return ops::add_linear(other(up.x_TN), ops::activation(up.y_TM, activation_), down_weight_);
+}
+
 SubLayerKind dense() {
   return {.make = [](const SubLayerOptions& options) -> std::unique_ptr<SubLayer> {
             return std::make_unique<DenseMlp>(options.config.dense, options.name, options);

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,10 @@ class DenseMlp final : public SubLayer {
 
   /// x [..., D] -> same shape
   at::Tensor forward(const at::Tensor& x, Context& context) override;
+
+  /// other(x) + forward(x) for rows x [T, D], without biases. The products of this MLP add the outputs, and the gradients of x;
+  /// `other` must return a tensor of its own.
+  at::Tensor forward_beside(const at::Tensor& x_TD, const std::function<at::Tensor(const at::Tensor&)>& other);
 
  private:
   Activation activation_;

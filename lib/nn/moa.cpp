@@ -44,11 +44,10 @@ class MoaAttention final : public SubLayer {
     using ops::RowOrder;
     const int64_t batch = x_BSD.size(0), length = x_BSD.size(1), top_k = config_.num_experts_per_tok;
     const int64_t heads = config_.num_key_value_heads, width = config_.head_dim;
-    const auto x_TD = x_BSD.flatten(0, 1);
-    const auto [gates_TK, routing] = router_.forward(x_TD, context);
+    const auto [gates_TK, routing, x_TD] = router_.forward(x_BSD.flatten(0, 1), context);
 
     auto q = ops::parallel_linear(x_TD, q_weight_, routing, RowOrder::kToken, RowOrder::kToken);  // [T K, n P]
-    const auto kv = ops::linear(x_BSD, kv_weight_).chunk(2, -1);
+    const auto kv = ops::linear(x_TD.view_as(x_BSD), kv_weight_).chunk(2, -1);
     auto k = kv[0];
     if (qk_norm_) {
       q = qk_norm_->query(q);

@@ -38,14 +38,15 @@ class MoeMlp final : public SubLayer {
   }
 
   at::Tensor forward(const at::Tensor& x_BSD, Context& context) override {
-    const auto x_TD = x_BSD.flatten(0, 1);
-    const auto [gates, routing] = router_.forward(x_TD, context);
-    auto out = ops::moe_mlp(x_TD, up_weight_, down_weight_, gates, routing, config_.activation, {up_bias_, down_bias_});
-    if (output_bias_) out = out + *output_bias_;
-    if (shared_) {
-      const auto shared = shared_->forward(x_TD, context);
-      out = out + (shared_gate_weight_ ? shared * at::sigmoid(ops::linear(x_TD, *shared_gate_weight_)) : shared);
-    }
+    const auto [gates, routing, x_TD] = router_.forward(x_BSD.flatten(0, 1), context);
+    const auto experts = [&, &gates = gates, &routing = routing](const at::Tensor& rows_TD) {
+      const auto out =
+          ops::moe_mlp(rows_TD, up_weight_, down_weight_, gates, routing, config_.activation, {up_bias_, down_bias_});
+      return output_bias_ ? out + *output_bias_ : out;
+    };
+    if (shared_ && !shared_gate_weight_) return shared_->forward_beside(x_TD, experts).view_as(x_BSD);
+    auto out = experts(x_TD);
+    if (shared_) out = out + shared_->forward(x_TD, context) * at::sigmoid(ops::linear(x_TD, *shared_gate_weight_));
     return out.view_as(x_BSD);
   }
 

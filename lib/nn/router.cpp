@@ -56,8 +56,8 @@ Router::Output Router::forward(const at::Tensor& x_TD, Context& context) {
                                        .lse_sq_sum = out.lse_sq_sum,
                                        .rounded = rounding ? changes(out.counts_E, rounding->routing) : at::Tensor()});
   }
-  if (rounding) return {rounding->gates_R, rounding->routing};
-  return {out.gates_TK, out.routing ? *out.routing : ops::make_routing(out.ids_TK, num_experts)};
+  if (rounding) return {rounding->gates_R, rounding->routing, out.x_TD};
+  return {out.gates_TK, out.routing ? *out.routing : ops::make_routing(out.ids_TK, num_experts), out.x_TD};
 }
 
 double router_saved_bytes(int64_t num_experts, int64_t top_k) { return 4.0 * static_cast<double>(num_experts + 5 * top_k); }

@@ -24,6 +24,7 @@ struct Router {
   struct Output {
     at::Tensor gates;  ///< [T, K], or [R] of rounded routing
     ops::Routing routing;
+    at::Tensor x_TD;  ///< to be read by the experts and all others: see ops::linear_and_rows
   };
   /// While training, with `rounding: nearest`, the routing is rounded (lib/ops/token_rounding.h). Losses, counts and the
   /// balancing bias are those of the top-k choice either way.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "lib/ops/gemm.h"
+#include "lib/ops/linear.h"
 #include "lib/ops/router_scores.h"
 #include "lib/ops/shape.h"
 #include "lib/util/error.h"
@@ -23,20 +24,24 @@ void check(const at::Tensor& x_TD, const at::Tensor& weight_ED, const std::optio
     fail("[router] bias must be [E={}], got {}", num_experts, shape_of(*bias_E));
 }
 
-/// z = x W^T in fp32. Backward keeps x as it is, not widened, and multiplies with dz in the type of x, as any linear layer.
+/// z = x W^T in fp32, and x for its other readers. Backward keeps x as it is, not widened, and multiplies with dz in the type
+/// of x, as any linear layer.
 class LogitsFunction : public torch::autograd::Function<LogitsFunction> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD, const at::Tensor& weight_ED) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x_TD,
+                                                const at::Tensor& weight_ED) {
     ctx->save_for_backward({x_TD, weight_ED});
-    return wide_gemm(x_TD, weight_ED.t());
+    ctx->set_materialize_grads(false);
+    return {wide_gemm(x_TD, weight_ED.t()), x_TD};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
+    if (!grads[0].defined()) return {grads[1], {}};
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &x_TD = saved[0], &weight_ED = saved[1], dz_TE = grads[0].to(x_TD.scalar_type()).contiguous();
     at::Tensor dx_TD, dweight_ED;
-    if (ctx->needs_input_grad(0)) gemm(dx_TD = at::empty_like(x_TD), dz_TE, weight_ED);
+    if (ctx->needs_input_grad(0)) dx_TD = rows_gradient(grads[1], dz_TE, weight_ED);
     if (ctx->needs_input_grad(1)) gemm(dweight_ED = at::empty_like(weight_ED), dz_TE.t(), x_TD);
     return {dx_TD, dweight_ED};
   }
@@ -50,10 +55,15 @@ RouterOutput router(const at::Tensor& x_TD, const at::Tensor& weight_ED, const s
   const auto x = x_TD.contiguous(), weight = weight_ED.contiguous();
   const bool wants_gradient = at::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
   if (!wants_gradient) {
-    if (auto out = cuda::router(x, weight, bias_E, options)) return *out;
+    if (auto out = cuda::router(x, weight, bias_E, options)) {
+      out->x_TD = x;
+      return *out;
+    }
   }
-  const auto logits_TE = LogitsFunction::apply(x, weight);
-  return router_scores(logits_TE, bias_E, options);
+  const auto logits_and_x = LogitsFunction::apply(x, weight);
+  auto out = router_scores(logits_and_x[0], bias_E, options);
+  out.x_TD = x.requires_grad() ? logits_and_x[1] : x;
+  return out;
 }
 
 at::Tensor load_balance_loss(const at::Tensor& prob_sum_E, const at::Tensor& load_E, double num_tokens) {

@@ -25,6 +25,7 @@ struct RouterOutput {
   at::Tensor prob_sum_E;                ///< fp32, differentiable: sum over t of P[t,e] (softmax; sigmoid: q / sum q)
   at::Tensor lse_sq_sum;                ///< fp32 scalar, differentiable: sum over t of logsumexp(z_t)^2
   std::optional<Routing> routing = {};  ///< make_routing(ids_TK), where it was made by the same kernel
+  at::Tensor x_TD = {};                 ///< x, to be read by what else reads it: see linear_and_rows (linear.h)
 };
 
 /// Routes tokens to experts. x_TD [T, D] and weight_ED [E, D] have one dtype; the logits z = x weight^T are accumulated and

@@ -64,6 +64,23 @@ TEST_CASE("router: values and gradients of every form", "[router]") {
   REQUIRE(at::equal(out.counts_E, truth.counts.to(at::kInt)));
 }
 
+TEST_CASE("router: the gradient of other readers of x goes through the router", "[router]") {
+  const RouterOptions form{.num_experts_per_tok = 2};
+  const auto op = [&](const Tensors& x) {
+    const auto out = ops::router(x[0], x[1], {}, form);
+    return at::cat({join(out).view(-1), out.x_TD.tanh().view(-1)});
+  };
+  const auto formula = [&](const Tensors& x) {
+    return at::cat({join(reference::router(x[0], x[1], {}, form)).view(-1), x[0].tanh().view(-1)});
+  };
+  const Tensors inputs = {test::randn({5, 4}, 1), test::randn({3, 4}, 2)};
+  test::require_equals_reference(op, formula, inputs);
+  test::require_low_precision(op, formula, inputs, {.dtype = at::kFloat, .ulps = 2});
+
+  const auto rows = [&](const Tensors& x) { return ops::router(x[0], inputs[1], {}, form).x_TD.tanh(); };
+  test::require_equals_reference(rows, [](const Tensors& x) { return x[0].tanh(); }, {inputs[0]});
+}
+
 TEST_CASE("router: the twin for other devices agrees", "[router]") {
   const auto form = GENERATE(from_range(all_forms(3)));
   const auto x = test::randn({50, 8}, 1), weight = test::randn({9, 8}, 2);
