@@ -188,10 +188,11 @@ void require_same_settings(const std::string& path, const std::vector<Side>& sid
   }
 }
 
-std::string folder_of(const CompareOptions& options, const std::string& name, const std::string& value, int64_t seed) {
-  auto folder = name;
+/// That of the first seed does not name it, so that the same command with more seeds continues.
+std::string folder_of(const CompareOptions& options, const ComparedModel& model, const std::string& value, int64_t seed) {
+  auto folder = model.side.name;
   if (!value.empty()) folder += fmt::format("_{}={}", options.sweep_key(), value);
-  if (options.seeds > 1) folder += fmt::format("_seed={}", seed);
+  if (seed != model.side.config.train.seed) folder += fmt::format("_seed={}", seed);
   std::ranges::replace(folder, '/', '_');
   return folder;
 }
@@ -203,7 +204,7 @@ LossComparison plan_runs(const CompareOptions& options, std::vector<Side> sides)
     for (const auto& value : options.sweep_values()) {
       for (int64_t i = 0; i < options.seeds; i++) {
         const int64_t seed = model.side.config.train.seed + i;
-        model.runs.push_back({.folder = folder_of(options, model.side.name, value, seed), .value = value, .seed = seed});
+        model.runs.push_back({.folder = folder_of(options, model, value, seed), .value = value, .seed = seed});
       }
     }
     comparison.models.push_back(std::move(model));
@@ -235,7 +236,8 @@ std::vector<std::string> sets_of_run(const CompareOptions& options, const Compar
 bool is_complete(const Config& config, const std::string& folder) {
   if (!std::filesystem::exists(folder + "/metrics.jsonl")) return false;
   const auto curve = read_result(folder).curve;
-  return !curve.empty() && curve.back().tokens == static_cast<double>(total_steps(config.train) * config.train.global_batch_tokens);
+  return !curve.empty() &&
+         curve.back().tokens == static_cast<double>(total_steps(config.train) * config.train.global_batch_tokens);
 }
 
 /// The run as `scatterlm train` would make it, in this process.
