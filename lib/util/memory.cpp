@@ -1,6 +1,6 @@
 #include "lib/util/memory.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
+#include <ATen/Context.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,15 +26,20 @@ int64_t total_memory_bytes(at::Device device) {
 
 void add_device_memory(int64_t bytes) { beside_allocator += bytes; }
 
+at::DeviceAllocator& gpu_allocator() {
+  at::globalContext().lazyInitDevice(at::kCUDA);
+  return *at::getDeviceAllocator(at::kCUDA);
+}
+
 int64_t allocator_retries(at::Device device) {
   if (!device.is_cuda()) return 0;
-  return at::getDeviceAllocator(device.type())->getDeviceStats(device.index()).num_alloc_retries;
+  return gpu_allocator().getDeviceStats(device.index()).num_alloc_retries;
 }
 
 double peak_memory_gib(at::Device device) {
   constexpr double kGib = 1 << 30;
   if (device.is_cuda()) {
-    const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+    const auto stats = gpu_allocator().getDeviceStats(device.index());
     return (static_cast<double>(stats.allocated_bytes[0].peak) + static_cast<double>(beside_allocator)) / kGib;
   }
   rusage usage{};
@@ -44,9 +49,8 @@ double peak_memory_gib(at::Device device) {
 
 void release_cached_memory(at::Device device) {
   if (!device.is_cuda()) return;
-  auto* const allocator = at::getDeviceAllocator(device.type());
-  allocator->emptyCache();
-  allocator->resetPeakStats(device.index());
+  gpu_allocator().emptyCache();
+  gpu_allocator().resetPeakStats(device.index());
 }
 
 }  // namespace scatterlm

@@ -1,5 +1,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 namespace scatterlm {
 
@@ -9,6 +10,9 @@ double peak_memory_gib(at::Device device);
 /// Before another model in the same process: gives memory that the GPU's allocator holds unused back to the GPU, and lets
 /// peak_memory_gib() count from now on. Does nothing on a CPU, where that stays the peak of the whole process.
 void release_cached_memory(at::Device device);
+
+/// LibTorch's allocator of GPUs. It knows no GPU before the first use of one, so this prepares them.
+at::DeviceAllocator& gpu_allocator();
 
 /// How often LibTorch's allocator had to give memory back and ask again: more than 0 means fragmentation. 0 for a CPU.
 int64_t allocator_retries(at::Device device);

@@ -1,11 +1,12 @@
 #include "lib/util/memory_meter.h"
 
-#include <ATen/DeviceAccelerator.h>
 #include <c10/core/CPUAllocator.h>
 
 #include <malloc.h>
 
 #include <atomic>
+
+#include "lib/util/memory.h"
 
 namespace scatterlm {
 namespace {
@@ -56,13 +57,13 @@ class MetaAllocator : public c10::Allocator {
 
 constexpr uint8_t kPriority = 1;  // LibTorch's own has 0
 
-auto gpu_bytes(at::Device device) { return at::accelerator::getDeviceStats(device.index()).allocated_bytes[0]; }
+auto gpu_bytes(at::Device device) { return gpu_allocator().getDeviceStats(device.index()).allocated_bytes[0]; }
 
 }  // namespace
 
 MemoryMeter::MemoryMeter(at::Device device) : device_(device) {
   if (device.is_cuda()) {
-    at::accelerator::resetPeakStats(device.index());
+    gpu_allocator().resetPeakStats(device.index());
     before_ = gpu_bytes(device).current;
     return;
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "lib/util/memory.h"
 #include "tests/catch.h"
 
 using namespace scatterlm;
@@ -55,4 +56,13 @@ TEST_CASE("memory_meter: on the meta device it counts what is never allocated", 
   REQUIRE(meter.peak_bytes() == int64_t{8} << 40);
   const auto view = kept.narrow(0, 0, 7), copy = at::zeros_like(view);
   REQUIRE(meter.peak_bytes() == int64_t{8} << 40);
+}
+
+TEST_CASE("memory_meter: a GPU that nothing has used yet", "[memory_meter][.gpu]") {
+  const at::Device device(at::kCUDA, 0);
+  release_cached_memory(device);
+  REQUIRE((peak_memory_gib(device) == 0 && allocator_retries(device) == 0));
+  const MemoryMeter meter(device);
+  const auto bytes = at::empty({int64_t{3} << 20}, at::TensorOptions(device).dtype(at::kByte));
+  REQUIRE(in_mebibytes(meter) == 3);
 }
