@@ -107,5 +107,8 @@ def streamed(sizes, other):
 muon = rows_of({"D,F,E": shape("D", "F", "E"), "momentum ms, of a copy's speed": speed("momentum"), "momentum by LibTorch, ms": ms("aten", "momentum", 3),
                 "apply ms, of a copy's speed": speed("apply"), "apply by LibTorch, ms": ms("aten", "apply", 3),
                 "Newton-Schulz ms, of a product's speed": speed("newton_schulz")})
+adamw = rows_of({"D,F,E": shape("D", "F", "E"), **{
+    heading: cell for title, name in (("float32", "fp32_state"), ("bfloat16 state", "bf16_state"), ("bfloat16 gradients too", "bf16"), ("gradient norm", "norm"))
+    for heading, cell in ((f"{title}: ms, of a copy's speed", speed(name)), (f"{title}: LibTorch, ms", ms("aten", name, 3)))}})
 decode = rows_of({"configuration": lambda row: f"`{row['config']}`", "sequences": number("batch"), "prompt": number("prompt"), "prompt ms": number("prefill_ms", 2),
                   "ms per token": number("token_ms", 2), "tok/s": number("tok_s"), "reading the weights, ms": number("read_ms", 2), "of it": number("read_percent", unit=" %")})

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 
-from bench_tables import (MOE, conditions, decode, inference, moa, moe_mlp, muon, number, parallel_linear, products, read_result, router, routing, shape, streamed,
+from bench_tables import (MOE, adamw, conditions, decode, inference, moa, moe_mlp, muon, number, parallel_linear, products, read_result, router, routing, shape, streamed,
                           sums, sweep, table, token_rounding, uneven)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -245,6 +245,12 @@ def step(data):
     return [*lines, *table(("class", *(row["name"] for row in runs)), [*cells, totals])]
 
 
+def fuzzed(data):
+    """Executions of each target, what they reached and what they found."""
+    rows = [(f"`{row['target']}`", f"{row['runs']:,}", row["coverage"], str(len(row["inputs"])), f"`{row['commit']}`") for row in sorted(data["rows"], key=lambda row: row["target"])]
+    return [f"Inputs of at most {data['longest_input_bytes']} bytes (`{data['command']}`):", "", *table(("target", "executions", "edges reached", "findings", "commit"), rows)]
+
+
 def plans(data):
     """Planned and measured memory."""
     columns = {"configuration": lambda row: f"`{row['config']}`", "changed": lambda row: ", ".join(f"`{key}`" for key in row["sets"]), "GPUs": number("gpus"),
@@ -303,8 +309,8 @@ TABLES = {"cpu_speed": cpu_speed, "tokenizer_cpu": tokenizer_cpu, "hf_families":
           "granularity_h200": sweep, "sparsity_h200": sweep, "moa_h200": moa, "parallel_linear_h200": parallel_linear,
           "router_h200": router, "token_rounding_h200": token_rounding, "inference_h200": inference, "portable_h200": moe_mlp, "compare_h200": comparison, "moe_against_dense_h200": learned, "plan_h200x2": plans,
           "scale_h200x2": scaling, "scale_h200x4": scaling, "scale_h200x8": scaling, "train_h200": training,
-          "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak,
-          "muon_h200": muon, "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),
+          "train_recipe_h200": recipe, "step_h200": step, "moe_mlp_skewed_h200": uneven, "decode_h200": decode, "soak_cpu": soak, "fuzz": fuzzed,
+          "muon_h200": muon, "adamw_h200": adamw, "cross_entropy_h200": streamed({"T,V": shape("T", "V")}, "aten"), "rms_norm_h200": streamed({"T,D": shape("T", "D")}, "aten"),
           "qk_norm_rope_h200": streamed({"B,S,H,Hkv,P": shape("B", "S", "H", "Hkv", "P"), "norm": lambda row: row["norm"]}, "single"),
           **{f"recipe_search_{number}_h200": searched for number in (1, 2, 3, 4, 5)}}
 

@@ -75,6 +75,17 @@ def test_tables_of_sweeps_router_inference_and_moa():
         "| 8,4096,2048,8,2,16 | 500 | 510 | 80 % | 100, 200 | 100, 200 | 10 | 20 | 30 | 12.00 |")
     assert last_line("parallel_linear_h200", **moa, **speed, rows="token_to_expert", aten=timed(2), dense=timed(3)) == (
         "| 8,4096,2048,8,2,16 | token to expert | 500 | 510 | 80 % | 100, 200 | 100, 200 |")
+    passes = {name: {"ms": 2 * i, "ceiling_percent": 40} for i, name in enumerate(("fp32_state", "bf16_state", "bf16", "norm"), 1)}
+    assert last_line("adamw_h200", **moe, aten=passes, **{f"{name}_ms": row["ms"] / 2 for name, row in passes.items()},
+                     **{f"{name}_ceiling_percent": 90.4 for name in passes}) == (
+        "| 4096,512,128 | 1.000, 90 % | 2.000 | 2.000, 90 % | 4.000 | 3.000, 90 % | 6.000 | 4.000, 90 % | 8.000 |")
+
+
+def test_table_of_fuzzing():
+    row = {"target": "tokens", "runs": 10000002, "coverage": 661, "failed": False, "inputs": [], "commit": "abc"}
+    lines = update_tables.TABLES["fuzz"]({"command": "COMMAND", "longest_input_bytes": 4096, "rows": [row, {**row, "target": "json", "inputs": ["crash-1"]}]})
+    assert lines[0] == "Inputs of at most 4096 bytes (`COMMAND`):"
+    assert lines[-2:] == ["| `json` | 10,000,002 | 661 | 1 | `abc` |", "| `tokens` | 10,000,002 | 661 | 0 | `abc` |"]
 
 
 def test_tables_of_scaling():
