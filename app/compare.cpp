@@ -14,6 +14,7 @@
 #include "lib/bench/evidence.h"
 #include "lib/config/difference.h"
 #include "lib/config/load.h"
+#include "lib/io/checkpoint.h"
 #include "lib/io/json.h"
 #include "lib/report/loss_comparison.h"
 #include "lib/train/kernel_limits.h"
@@ -188,7 +189,7 @@ void require_same_settings(const std::string& path, const std::vector<Side>& sid
   }
 }
 
-/// That of the first seed does not name it, so that the same command with more seeds continues.
+/// The folder of the first seed does not name it, so that the same command with more seeds continues.
 std::string folder_of(const CompareOptions& options, const ComparedModel& model, const std::string& value, int64_t seed) {
   auto folder = model.side.name;
   if (!value.empty()) folder += fmt::format("_{}={}", options.sweep_key(), value);
@@ -232,9 +233,11 @@ std::vector<std::string> sets_of_run(const CompareOptions& options, const Compar
   return sets_of_run(options, model.side, own);
 }
 
-/// Whether the metrics end with the evaluation after the last step. Checkpoints may have been removed, to free their space.
+/// Whether the newest checkpoint is that of the last step. Where all have been removed, to free their space, the metrics tell:
+/// they end with the evaluation after the last step.
 bool is_complete(const Config& config, const std::string& folder) {
-  if (!std::filesystem::exists(folder + "/metrics.jsonl")) return false;
+  if (const auto saved = list_checkpoints(folder); !saved.empty()) return saved.back() == total_steps(config.train);
+  if (!path_exists(folder + "/metrics.jsonl")) return false;
   const auto curve = read_result(folder).curve;
   return !curve.empty() &&
          curve.back().tokens == static_cast<double>(total_steps(config.train) * config.train.global_batch_tokens);

@@ -247,8 +247,9 @@ def step(data):
 
 def fuzzed(data):
     """Executions of each target, what they reached and what they found."""
-    rows = [(f"`{row['target']}`", f"{row['runs']:,}", row["coverage"], str(len(row["inputs"])), f"`{row['commit']}`") for row in sorted(data["rows"], key=lambda row: row["target"])]
-    return [f"Inputs of at most {data['longest_input_bytes']} bytes (`{data['command']}`):", "", *table(("target", "executions", "edges reached", "findings", "commit"), rows)]
+    rows = [(f"`{row['target']}`", f"{row['runs']:,}", row["coverage"], str(len(row["inputs"])) if row["inputs"] or not row["failed"] else "failed", f"`{row['commit']}`")
+            for row in sorted(data["rows"], key=lambda row: row["target"])]
+    return [f"Inputs of at most {data['longest_input_bytes']} bytes:", "", *table(("target", "executions", "edges reached", "findings", "commit"), rows)]
 
 
 def plans(data):

@@ -257,6 +257,8 @@ def test_a_killed_comparison_continues(binary, scatterlm, tiny_config, dense_con
     dense_files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/dense").rglob("*")}
     text = scatterlm(*command(tmp_path / "out"), check=True).stdout
     assert "block" not in text.split("\n\n")[0] and "/out/dense:" not in text and re.search(r"resume: .*/out/tiny/step_000000\d\d", text)
+    shutil.rmtree(tmp_path / "out/tiny/step_00000060")  # as if the last save had failed, after the metrics were written
+    assert re.search(r"resume: .*/out/tiny/step_00000055", scatterlm(*command(tmp_path / "out"), check=True).stdout)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/dense").rglob("*")} == dense_files
     whole, continued = (json.loads((tmp_path / name / "comparison.json").read_text()) for name in ("whole", "out"))
     assert continued["complete"]

@@ -28,6 +28,7 @@ std::vector<ModelConfig> layers_to_recompute() {
     c.router.score = RouterScore::kSigmoid, c.router.balance = Balance::kBias, c.moa.qk_norm = QkNorm::kFull;
   });
   add("gqa+moe, moa+moe", [](ModelConfig& c) { c.router.rounding = Rounding::kNearest, c.moe.bias = true; });
+  add("gqa+moe, gqa+moe", [](ModelConfig& c) { c.moe.shared_intermediate_size = 5; });
   add("swa+moe, gqa+dense", [](ModelConfig& c) {
     c.attention.window = 7, c.attention.qk_norm = QkNorm::kHead, c.attention.clip_qkv = 0.8, c.attention.multiplier = 0.7;
     c.moe.shared_intermediate_size = 5, c.moe.shared_gate = true;

@@ -2,14 +2,35 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <vector>
+
 #include "lib/ops/gradient_target.h"
 #include "lib/ops/linear.h"
 #include "tests/catch.h"
 
 namespace scatterlm::test {
 
+using Product = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias)>;
+
+/// Every op that is x [..., N_in] times weight^T; those beside linear() have no bias.
+inline std::vector<Product> products(bool biased) {
+  std::vector<Product> all = {ops::linear};
+  if (biased) return all;
+  const auto shaped = [](const at::Tensor& y, const at::Tensor& x) { return y.unflatten(0, x.sizes().slice(0, x.dim() - 1)); };
+  all.push_back([=](const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>&) {
+    return shaped(ops::linear_and_rows(x.flatten(0, -2), weight).y_TM, x);
+  });
+  all.push_back([=](const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>&) {
+    const auto rows = x.flatten(0, -2);
+    return shaped(ops::add_linear(at::zeros({rows.size(0), weight.size(0)}, rows.options()), rows, weight), x);
+  });
+  return all;
+}
+
 /// Stored over NaN in the first of three backward passes, added in the others, and never rounded to bf16.
-inline void check_weight_gradients_in_place(at::Device device, bool biased, int64_t rows, int64_t n_in, int64_t n_out) {
+inline void check_weight_gradients_in_place(const Product& product, at::Device device, bool biased, int64_t rows, int64_t n_in,
+                                            int64_t n_out) {
   at::manual_seed(1);
   const auto bf16 = [&](at::IntArrayRef shape) { return at::randn(shape).to(device, at::kBFloat16); };
   const auto x = bf16({2, rows, n_in}).requires_grad_(), dy = bf16({2, rows, n_out});
@@ -27,7 +48,7 @@ inline void check_weight_gradients_in_place(at::Device device, bool biased, int6
   const auto expected = at::mm(wide(dy).t(), wide(x));
   const auto given_bias = biased ? std::optional(bias) : std::nullopt;
   for (int repeat = 1; repeat <= 3; ++repeat) {
-    const auto y = ops::linear(x, weight, given_bias);
+    const auto y = product(x, weight, given_bias);
     REQUIRE(y.sizes() == dy.sizes());
     REQUIRE(relative_error(y, at::linear(x, weight, given_bias).detach().to(at::kDouble)) < 4e-3);
     y.backward(dy);

@@ -111,9 +111,11 @@ TEST_CASE("linear_and_rows, add_linear: errors", "[linear]") {
 
 TEST_CASE("linear: weight gradients are stored, then added, in float32, on a GPU", "[linear][.gpu]") {
   const bool biased = GENERATE(false, true);
-  test::check_weight_gradients_in_place(at::kCUDA, biased, 33, 24, 40);
-  test::check_weight_gradients_in_place(at::kCUDA, biased, 31, 31, 33);
-  test::check_weight_gradients_in_place(at::kCUDA, biased, 700, 512, 1536);
+  for (const auto& product : test::products(biased)) {
+    test::check_weight_gradients_in_place(product, at::kCUDA, biased, 33, 24, 40);
+    test::check_weight_gradients_in_place(product, at::kCUDA, biased, 31, 31, 33);
+    test::check_weight_gradients_in_place(product, at::kCUDA, biased, 700, 512, 1536);
+  }
 }
 
 TEST_CASE("linear: errors", "[linear]") {

@@ -83,9 +83,10 @@ def test_tables_of_sweeps_router_inference_and_moa():
 
 def test_table_of_fuzzing():
     row = {"target": "tokens", "runs": 10000002, "coverage": 661, "failed": False, "inputs": [], "commit": "abc"}
-    lines = update_tables.TABLES["fuzz"]({"command": "COMMAND", "longest_input_bytes": 4096, "rows": [row, {**row, "target": "json", "inputs": ["crash-1"]}]})
-    assert lines[0] == "Inputs of at most 4096 bytes (`COMMAND`):"
-    assert lines[-2:] == ["| `json` | 10,000,002 | 661 | 1 | `abc` |", "| `tokens` | 10,000,002 | 661 | 0 | `abc` |"]
+    lines = update_tables.TABLES["fuzz"]({"longest_input_bytes": 4096, "rows": [row, {**row, "target": "json", "failed": True, "inputs": ["crash-1"]},
+                                                                                {**row, "target": "config", "failed": True}]})
+    assert lines[0] == "Inputs of at most 4096 bytes:"
+    assert lines[-3:] == ["| `config` | 10,000,002 | 661 | failed | `abc` |", "| `json` | 10,000,002 | 661 | 1 | `abc` |", "| `tokens` | 10,000,002 | 661 | 0 | `abc` |"]
 
 
 def test_tables_of_scaling():
