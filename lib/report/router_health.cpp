@@ -44,24 +44,22 @@ std::optional<RouterHealth::Message> RouterHealth::observe(const StepReport& rep
   for (const auto& router : report.routers)
     if (!spreads_tokens(router)) bad.push_back(&router);
   std::stable_partition(bad.begin(), bad.end(), [](const auto* router) { return is_total(*router); });
-  const bool total = !bad.empty() && is_total(*bad[0]);
 
-  const bool contradicts = collapsed_ ? bad.empty() : total || (!bad.empty() && report.step > warmup_steps_);
+  const bool contradicts = collapsed_ ? bad.empty() : !bad.empty() && report.step > warmup_steps_;
   if (!contradicts) {
     since_.reset();
     return std::nullopt;
   }
   if (!since_) since_ = report.step;
-  if (report.step - *since_ < kPatience && (collapsed_ || !total)) return std::nullopt;
+  if (report.step - *since_ < kPatience) return std::nullopt;
   since_.reset();
   collapsed_ = !collapsed_;
   if (!collapsed_)
     return Message{false,
                    fmt::format("step {}: all routers have spread their tokens again for {} steps", report.step, kPatience)};
 
-  std::string text = fmt::format("step {}: ", report.step);
-  if (!total) text += fmt::format("for {} steps some router has not spread its tokens; now ", kPatience);
-  text += describe_router(*bad[0]);
+  auto text = fmt::format("step {}: for {} steps some router has not spread its tokens; now {}", report.step, kPatience,
+                          describe_router(*bad[0]));
   if (bad.size() > 1) text += fmt::format(", and {} more are like it, first that of {}", bad.size() - 1, bad[1]->name);
   const char* balancing = router_.balance == Balance::kAux    ? "raise model.router.aux_loss_coef"
                           : router_.balance == Balance::kBias ? "raise model.router.bias_update_rate"

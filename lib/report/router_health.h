@@ -19,9 +19,9 @@ class RouterHealth {
     bool warning;  ///< or good news
     std::string text;
   };
-  /// A warning, once, when some router has not spread its tokens for 50 steps after the warm-up, or at once when one sends
-  /// nearly every token to the same experts: the first such layers, and the keys that help. Good news when all have done so
-  /// again for 50 steps, after which the next collapse is news too.
+  /// A warning, once, when some router has not spread its tokens for 50 steps after the warm-up (during it most routers of a
+  /// large model collapse, and recover): the first such layers, and the keys that help. Good news when all have done so again
+  /// for 50 steps, after which the next collapse is news too.
   std::optional<Message> observe(const StepReport& report);
 
  private:

@@ -29,24 +29,34 @@ RouterHealth health(Balance balance = Balance::kAux) {
 
 }  // namespace
 
-TEST_CASE("a router that sends nearly all tokens to the same experts is remarked at once") {
+/// What is said after reports of this step and of the one 50 later.
+std::optional<RouterHealth::Message> after_50_steps(RouterHealth watch, const StepReport& report) {
+  REQUIRE_FALSE(watch.observe(report));
+  auto later = report;
+  later.step += 50;
+  return watch.observe(later);
+}
+
+TEST_CASE("a router that sends nearly all tokens to the same experts is remarked after 50 steps, warm-up not counted") {
   auto watch = health();
-  REQUIRE_FALSE(watch.observe(routed(1, 1.2, 3.5)));
-  const auto message = watch.observe(routed(2, 1.2, 4));
+  for (const int64_t step : {1, 60, 100, 101, 150}) REQUIRE_FALSE(watch.observe(routed(step, 1.2, 4)));
+  const auto message = watch.observe(routed(151, 1.2, 4));
   REQUIRE(message);
   REQUIRE(message->warning);
   REQUIRE(
       message->text ==
-      "step 2: the router of layers.1.mlp sends nearly every token to the same experts (maximal load 4.00, 4.00 is the worst "
-      "possible); lower optim.lr, or raise model.router.aux_loss_coef");
-  REQUIRE_FALSE(watch.observe(routed(3, 4, 4)));  // once
-  REQUIRE_THAT(health().observe(routed(1, 3.7, 4))->text,
+      "step 151: for 50 steps some router has not spread its tokens; now the router of layers.1.mlp sends nearly every token to "
+      "the same experts (maximal load 4.00, 4.00 is the worst possible); lower optim.lr, or raise model.router.aux_loss_coef");
+  REQUIRE_FALSE(watch.observe(routed(152, 4, 4)));  // once
+  REQUIRE_THAT(after_50_steps(health(), routed(101, 3.7, 4))->text,
                ContainsSubstring("the router of layers.1.attention sends") &&
                    ContainsSubstring("and 1 more are like it, first that of layers.1.mlp"));
-  REQUIRE(health(Balance::kBias).observe(routed(1, 1, 4))->text.ends_with("or raise model.router.bias_update_rate"));
-  REQUIRE(health(Balance::kNone).observe(routed(1, 1, 4))->text.ends_with("or set model.router.balance to aux or bias"));
-  REQUIRE_FALSE(health().observe(routed(1, 1.3, 1.3, 0, 12)));  // 12 of 16 experts: most tokens go to each of them anyway
-  REQUIRE_FALSE(health().observe(routed(1, std::nan(""), 1)));
+  REQUIRE(after_50_steps(health(Balance::kBias), routed(101, 1, 4))->text.ends_with("or raise model.router.bias_update_rate"));
+  REQUIRE(
+      after_50_steps(health(Balance::kNone), routed(101, 1, 4))->text.ends_with("or set model.router.balance to aux or bias"));
+  REQUIRE_FALSE(after_50_steps(health(), routed(101, 1.2, 3.5)));
+  REQUIRE_FALSE(after_50_steps(health(), routed(101, 1.3, 1.3, 0, 12)));  // 12 of 16: most tokens go to each of them anyway
+  REQUIRE_FALSE(after_50_steps(health(), routed(101, std::nan(""), 1)));
 }
 
 TEST_CASE("an overloaded expert is remarked after 50 steps, warm-up not counted") {
